@@ -1,0 +1,455 @@
+"""All settings of Dragoman: documented, frozen, defaulted here, changed by recipes and by `key=value`.
+
+A recipe is a TOML file with these sections; the shipped ones lie in `recipes/`. Whatever a recipe leaves out keeps the
+default that stands here, and `dragoman config RECIPE` shows where each value came from.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from dragoman.errors import DragomanError, SettingsError
+
+RECIPES = Path(__file__).parent / "recipes"
+
+Count = Annotated[int, Field(ge=1, le=10**12)]
+CountOrNone = Annotated[int, Field(ge=0, le=10**12)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+PositiveFloat = Annotated[float, Field(gt=0, le=1e9)]
+RuleName = Literal[
+    "invalid_utf8",
+    "control_characters",
+    "normal_form",
+    "mojibake",
+    "empty",
+    "words",
+    "ratio",
+    "identical",
+    "script",
+    "duplicate",
+    "tokens",
+]
+ALL_RULES: tuple[RuleName, ...] = get_args(RuleName)
+
+
+class Section(BaseModel):
+    """A group of settings. What a field is for stands under it, and is what the documentation shows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class Corpus(Section):
+    """Which pairs are held out where a corpus brings no validation or test set of its own."""
+
+    seed: CountOrNone = 1
+    """Seed of the shuffle, the held-out split and the tokenizer's sample."""
+    valid_pairs: CountOrNone = 2000
+    """Pairs held out to validate, at most a tenth of the corpus; unused where the corpus names a validation set."""
+    test_pairs: CountOrNone = 0
+    """Pairs held out to test, at most a tenth of the corpus; unused where the corpus names a test set."""
+
+
+class Cleaning(Section):
+    """Which training pairs are mended or left out. Validation and test sets keep every line."""
+
+    rules: tuple[RuleName, ...] = ALL_RULES
+    """The rules in use; each is counted and sampled in the manifest."""
+    form: Literal["NFC", "NFKC"] = "NFC"
+    """Unicode normal form that `normal_form` brings text into."""
+    min_words: Count = 1
+    """Fewest words of a side."""
+    max_words: Count = 80
+    """Most words of a side, as in the original recipe."""
+    max_ratio: Annotated[float, Field(ge=1, le=1000)] = 4.0
+    """Longest side over shortest, in characters, ten added to each so that short sentences may differ."""
+    max_tokens: Annotated[int, Field(ge=2, le=65536)] = 256
+    """Most tokens of a side, its end mark included."""
+
+
+class Tokenizer(Section):
+    """The joint SentencePiece model of both languages."""
+
+    algorithm: Literal["bpe", "unigram"] = "bpe"
+    """How pieces are found: byte-pair merges, or a unigram language model."""
+    vocabulary: Annotated[int, Field(ge=300, le=1_000_000)] = 32768
+    """Number of pieces, 256 bytes and 4 marks included; fewer where the text has not as many."""
+    sample_pairs: Count = 250_000
+    """Pairs that the tokenizer is trained on, drawn evenly from the corpus."""
+    coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9998
+    """Share of characters that get a piece of their own; the rest are spelled in bytes."""
+
+
+class Batch(Section):
+    """How pairs make a global batch: the same whatever the number of workers."""
+
+    tokens: Annotated[int, Field(ge=16, le=10**8)] = 25_000
+    """Most target tokens, and most source tokens, of a global batch."""
+    seed: CountOrNone = 1
+    """Seed of the order of pairs and batches."""
+
+
+class Model(Section):
+    """The Transformer. Its vocabulary comes from the data set. CTranslate2 can run all that these settings allow."""
+
+    d_model: Annotated[int, Field(ge=8, le=16384)] = 512
+    """Features of a token between layers; a multiple of twice the heads."""
+    heads: Annotated[int, Field(ge=1, le=256)] = 8
+    """Attention heads, which share d_model evenly."""
+    encoder_layers: Annotated[int, Field(ge=1, le=200)] = 6
+    """Layers that read the source."""
+    decoder_layers: Annotated[int, Field(ge=1, le=200)] = 6
+    """Layers that write the translation."""
+    feed_forward: Annotated[int, Field(ge=8, le=131072)] = 2048
+    """Features inside a feed-forward layer; a gated one has this many twice."""
+    dropout: Fraction = 0.1
+    """Dropout of the embeddings, and of what each sublayer adds."""
+    attention_dropout: Fraction = 0.0
+    """Dropout of attention weights. Above zero, CUDA leaves its variable-length kernel for a slower one."""
+    activation_dropout: Fraction = 0.0
+    """Dropout of the features inside a feed-forward layer."""
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    """Normalisation before each sublayer and after the last."""
+    activation: Literal["relu", "swiglu"] = "relu"
+    """Non-linearity of the feed-forward layers; swiglu is gated."""
+    positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
+    """Added to the embeddings, or turned into queries and keys of self-attention."""
+    qk_norm: bool = False
+    """Normalise queries and keys, head by head."""
+    bias: bool = True
+    """Biases in linear layers."""
+
+    @model_validator(mode="after")
+    def _heads_share_evenly(self) -> Self:
+        if self.d_model % (2 * self.heads):
+            raise ValueError(
+                f"model.d_model = {self.d_model} does not give each of {self.heads} heads an even number of features: "
+                f"use a multiple of {2 * self.heads}, or another model.heads."
+            )
+        return self
+
+
+class Optimizer(Section):
+    """How gradients change the weights."""
+
+    algorithm: Literal["adamw", "muon"] = "adamw"
+    """AdamW for everything, or Muon for the matrices and AdamW for the rest, at the same rate."""
+    beta1: Fraction = 0.9
+    """AdamW's decay of the mean gradient."""
+    beta2: Fraction = 0.997
+    """AdamW's decay of the mean squared gradient."""
+    epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-9
+    """AdamW's guard against division by zero."""
+    weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Decoupled decay of the matrices; norms, biases and embeddings have none."""
+    clip_norm: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+    """Largest global norm of the gradient; larger ones are scaled down. 0 is off."""
+    ema_decay: Fraction = 0.0
+    """Decay of a running average of the weights, which is then evaluated and saved too. 0 is off."""
+
+
+class Schedule(Section):
+    """The learning rate at each step. `docs/train.md` explains the shapes."""
+
+    policy: Literal["transformer_policy", "constant", "linear", "cosine", "warmup_stable_decay"] = "transformer_policy"
+    """Shape: the original's inverse square root, or warm-up and then no, linear, cosine or late decay."""
+    rate: PositiveFloat = 2.0
+    """Peak rate; for transformer_policy the factor in rate * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5)."""
+    warmup_steps: CountOrNone = 8000
+    """Steps of linear growth before the decay."""
+    decay_share: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Last part of the steps in which warmup_stable_decay falls to zero."""
+
+
+class Training(Section):
+    """The run itself."""
+
+    steps: Count = 50_000
+    """Updates of the weights until the end."""
+    seed: CountOrNone = 1
+    """Seed of the first weights and of dropout."""
+    label_smoothing: Fraction = 0.1
+    """Share of the probability that the loss spreads over the whole vocabulary."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the matrix products: auto takes bf16 on GPUs that have it, and fp32 elsewhere."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile: auto turns it on where it pays, on CUDA."""
+    micro_tokens: CountOrNone = 0
+    """Most target tokens a worker takes through the model at once; 0 finds out by itself what memory allows."""
+    shares: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = ()
+    """Share of each batch for each worker, such as [3, 1]; equal where none are given."""
+    skip_limit: Count = 5
+    """Steps in a row with a loss or gradient that is not finite, before the run goes back to a checkpoint."""
+
+
+class Evaluation(Section):
+    """How the run is judged on the validation set."""
+
+    every: Count = 4001
+    """Steps between evaluations; there is one more at the end."""
+    sentences: CountOrNone = 0
+    """Validation sentences that are translated for BLEU, from the first on; 0 is all of them."""
+    samples: Annotated[int, Field(ge=0, le=100)] = 3
+    """Translations shown side by side with their reference."""
+    bleu: bool = True
+    """Translate and score BLEU and chrF, not only the loss."""
+    patience: CountOrNone = 0
+    """Evaluations without a better value before training stops early; 0 is never."""
+    patience_metric: Literal["loss", "bleu", "chrf"] = "loss"
+    """What must get better."""
+
+
+class Checkpoint(Section):
+    """What is kept of a run."""
+
+    every: Count = 1000
+    """Steps between checkpoints; there is one more at the end and at each evaluation."""
+    keep_last: Count = 3
+    """Newest checkpoints kept, besides the best by loss and the best by BLEU."""
+    average: CountOrNone = 0
+    """Checkpoints whose weights are averaged at the end, into `checkpoints/averaged`; 0 is none."""
+    average_of: Literal["last", "best"] = "last"
+    """Which ones: the newest, or the best by validation loss; as many are kept."""
+
+
+class Decoding(Section):
+    """How translations are searched for."""
+
+    beam: Annotated[int, Field(ge=1, le=256)] = 4
+    """Hypotheses kept for each sentence."""
+    alpha: Annotated[float, Field(ge=0, le=10)] = 0.6
+    """Length penalty: scores are divided by ((5 + length) / 6)^alpha."""
+    max_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
+    """Longest translation as a multiple of the source's tokens, 20 tokens added."""
+    no_repeat: Annotated[int, Field(ge=0, le=100)] = 0
+    """Runs of this many tokens never occur twice in a translation; 0 is off."""
+    coverage: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Weight of the penalty for source tokens that no attention fell on; 0 is off."""
+    batch_tokens: Annotated[int, Field(ge=16, le=10**7)] = 4096
+    """Source tokens translated at once, the beam not counted."""
+
+
+class Settings(Section):
+    """The whole."""
+
+    corpus: Corpus = Corpus()
+    cleaning: Cleaning = Cleaning()
+    tokenizer: Tokenizer = Tokenizer()
+    batch: Batch = Batch()
+    model: Model = Model()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    training: Training = Training()
+    evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
+    decoding: Decoding = Decoding()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One resolved setting, as `dragoman config` shows it."""
+
+    key: str
+    value: Any
+    origin: str
+    about: str
+    allowed: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings together with where each came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+    def listing(self) -> list[Setting]:
+        rows = []
+        for key, field in known_fields():
+            section, name = key.split(".")
+            value = getattr(getattr(self.settings, section), name)
+            origin = self.origins.get(key, "default")
+            rows.append(Setting(key, value, origin, field.description or "", allowed_values(field)))
+        return rows
+
+
+def known_fields() -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting as `section.name`, with its declaration."""
+    for section, holder in Settings.model_fields.items():
+        kind = holder.annotation
+        assert isinstance(kind, type)
+        assert issubclass(kind, Section)
+        for name, field in kind.model_fields.items():
+            yield f"{section}.{name}", field
+
+
+def recipe_names() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def resolve(recipe: str | None = None, overrides: Sequence[str] = ()) -> Resolved:
+    """Defaults, then the recipe, then `key=value` overrides. All problems are reported at once."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    problems: list[str] = []
+    if recipe is not None:
+        for section, content in _read_recipe(recipe).items():
+            if not isinstance(content, dict):
+                problems.append(_unknown(section, content))
+                continue
+            for name, value in content.items():
+                values[f"{section}.{name}"] = value
+                origins[f"{section}.{name}"] = f"recipe {Path(recipe).stem}"
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            problems.append(f"'{override}' is no setting: write it as key=value, for example cleaning.max_words=100")
+            continue
+        values[key.strip()] = _parse_value(text.strip())
+        origins[key.strip()] = "command line"
+
+    settings, found = _validate(values)
+    if settings is None or problems:
+        raise SettingsError([*problems, *found])
+    return Resolved(settings, origins)
+
+
+def settings_from_json(content: Mapping[str, Any]) -> Settings:
+    """Settings as a run or a data set recorded them."""
+    flat = {f"{section}.{name}": value for section, part in content.items() for name, value in part.items()}
+    settings, problems = _validate(flat)
+    if settings is None:
+        raise SettingsError(problems)
+    return settings
+
+
+def _read_recipe(recipe: str) -> dict[str, Any]:
+    shipped = RECIPES / f"{recipe}.toml"
+    path = shipped if shipped.exists() else Path(recipe)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        near = difflib.get_close_matches(recipe, recipe_names(), n=1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        shipped_names = ", ".join(recipe_names())
+        raise DragomanError(
+            f"There is no recipe '{recipe}': {hint}shipped are {shipped_names}; or give the path of a TOML file."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DragomanError(f"{path} is not valid TOML: {error}. Mend that line.") from None
+
+
+def _parse_value(text: str) -> Any:
+    """A value as TOML writes it; a bare word is taken as text, so that quotes are not needed in a shell."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _validate(values: Mapping[str, Any]) -> tuple[Settings | None, list[str]]:
+    fields = dict(known_fields())
+    problems = [_unknown(key, value) for key, value in values.items() if key not in fields]
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        if key in fields:
+            section, name = key.split(".")
+            nested.setdefault(section, {})[name] = value
+    try:
+        settings = Settings.model_validate(nested)
+    except ValidationError as error:
+        seen: set[str] = set()
+        for problem in error.errors():
+            key = ".".join(str(part) for part in problem["loc"][:2])
+            if key in seen:
+                continue
+            seen.add(key)
+            if key in fields:
+                problems.append(_out_of_range(key, values[key], fields[key]))
+            else:
+                problems.append(str(problem.get("ctx", {}).get("error", problem["msg"])))
+        return None, problems
+    return (None if problems else settings), problems
+
+
+def _unknown(key: str, value: Any) -> str:
+    near = difflib.get_close_matches(key, [name for name, _ in known_fields()], n=1, cutoff=0.5)
+    remedy = f"did you mean {near[0]}?" if near else "`dragoman config` lists all settings."
+    return f"{key} = {show_value(value)} is not a setting: {remedy}"
+
+
+def _out_of_range(key: str, value: Any, field: FieldInfo) -> str:
+    default = show_value(field.default)
+    return f"{key} = {show_value(value)} is not allowed: give {allowed_values(field)} (the default is {default})."
+
+
+def show_value(value: Any) -> str:
+    """A value as one would write it in a recipe."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(show_value(item) for item in value) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def allowed_values(field: FieldInfo) -> str:
+    """What a setting may be, in words."""
+    return _allowed(field.annotation, field.metadata)
+
+
+def _allowed(kind: Any, metadata: Sequence[Any]) -> str:
+    if get_origin(kind) is Annotated:
+        inner, *extra = get_args(kind)
+        flat = [item for part in extra for item in (part.metadata if isinstance(part, FieldInfo) else [part])]
+        return _allowed(inner, flat)
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(show_value(option) for option in get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"a list, each {_allowed(get_args(kind)[0], [])}"
+    if kind is bool:
+        return "true or false"
+    if kind in (int, float):
+        return f"{'a whole number' if kind is int else 'a number'}{_bounds(metadata)}"
+    return "text"
+
+
+def _bounds(metadata: Sequence[Any]) -> str:
+    words = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
+    bounds = [
+        f"{words[name]} {getattr(constraint, name):,}"
+        for name in ("ge", "gt", "le", "lt")
+        for constraint in metadata
+        if hasattr(constraint, name)
+    ]
+    return " " + " ".join(bounds) if bounds else ""
+
+
+def as_markdown() -> str:
+    """The reference page of all settings, made from what stands here."""
+    lines = ["# Settings", "", (__doc__ or "").partition("\n\n")[2].strip(), ""]
+    lines += ["This page is made by `python -m dragoman.config > docs/settings.md`; a test keeps it true.", ""]
+    section = ""
+    for row in Resolved(Settings(), {}).listing():
+        if row.key.partition(".")[0] != section:
+            section = row.key.partition(".")[0]
+            about = (type(getattr(Settings(), section)).__doc__ or "").strip()
+            lines += [
+                "",
+                f"## {section}",
+                "",
+                about,
+                "",
+                "| setting | default | allowed | what it is |",
+                "|---|---|---|---|",
+            ]
+        lines.append(f"| `{row.key}` | `{show_value(row.value)}` | {row.allowed} | {row.about} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")

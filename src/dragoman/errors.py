@@ -1,0 +1,32 @@
+"""Mistakes that a user can mend. Each message is a clear sentence that names the place and the remedy."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class DragomanError(Exception):
+    """A problem with a remedy. The command line prints its message without a traceback and exits with 2."""
+
+
+class CorpusError(DragomanError):
+    """Text that cannot be used, with the file and, where there is one, the line."""
+
+    def __init__(self, message: str, path: Path | str | None = None, line: int | None = None) -> None:
+        place = "" if path is None else f"{path}: " if line is None else f"{path}, line {line}: "
+        super().__init__(f"{place}{message}")
+        self.path = path
+        self.line = line
+
+
+class DownloadError(DragomanError):
+    """A file that could not be fetched whole."""
+
+
+class SettingsError(DragomanError):
+    """All problems of a set of settings at once."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        head = "1 setting is wrong" if count == 1 else f"{count} settings are wrong"
+        super().__init__("\n  ".join([f"{head}:", *self.problems]))

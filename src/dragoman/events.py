@@ -1,0 +1,206 @@
+"""The vocabulary of a run. Everything shown anywhere (terminal, TensorBoard, report) is read from these events.
+
+A span carries its unit (`_s`, `_tokens`), an instant ends in `at_s` (seconds since 1970), and sums travel with counts.
+"""
+
+import json
+import math
+import re
+import time
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened in a run, on one rank."""
+
+    at_s: float = field(default_factory=time.time)
+    """When it happened, in seconds since 1970."""
+    rank: int = 0
+    """The worker that saw it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted(Event):
+    """A process group began to train: once at the start and once for every resume."""
+
+    run: str
+    """Name of the run's folder."""
+    version: str
+    """Dragoman's version."""
+    torch_version: str
+    world: int
+    """Number of workers."""
+    device: str
+    host: str
+    parameters: int
+    precision: str
+    """Arithmetic of the matrix products: `fp32` or `bf16`."""
+    data: str
+    """Hash that identifies the data set."""
+    resumed_step: int
+    """The step of the checkpoint it went on from; 0 at a fresh start."""
+    total_steps: int
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDone(Event):
+    """One update of the weights from one global batch."""
+
+    step: int
+    epoch: int
+    batch: int
+    """Position of the batch in its epoch."""
+    loss: float
+    """Training loss per target token, with label smoothing, over the global batch."""
+    nll: float
+    """The same without label smoothing."""
+    gradient_norm: float
+    """Global norm before clipping."""
+    learning_rate: float
+    source_tokens: int
+    target_tokens: int
+    """Tokens of the global batch, with end-of-sentence marks."""
+    pairs: int
+    step_s: float
+    """Wall time since the previous step ended, without evaluation."""
+    micro_batches: int
+    """Pieces into which this rank cut its share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationDone(Event):
+    """The validation set was scored."""
+
+    step: int
+    loss: float
+    """Per target token, with label smoothing."""
+    nll: float
+    """Per target token, without."""
+    perplexity: float
+    bleu: float | None
+    bleu_signature: str | None
+    chrf: float | None
+    chrf_signature: str | None
+    target_tokens: int
+    evaluation_s: float
+    samples: list[dict[str, str]]
+    """A few sentences: source, reference, translation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSaved(Event):
+    """A checkpoint is whole and on disk."""
+
+    step: int
+    name: str
+    size_bytes: int
+    blocked_s: float
+    """How long training stood still for the snapshot."""
+    written_s: float
+    """How long the write took in the background."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointFailed(Event):
+    """A checkpoint could not be written; training went on and older ones were kept."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRejected(Event):
+    """A damaged checkpoint was found at a resume and passed over."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointsAveraged(Event):
+    """The weights of several checkpoints were averaged at the end, and the result was judged."""
+
+    step: int
+    names: list[str]
+    nll: float
+    bleu: float | None
+    chrf: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicroBatchesCut(Event):
+    """A share did not fit into memory and was cut into more pieces."""
+
+    step: int
+    micro_batches: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSkipped(Event):
+    """A loss or gradient was not finite: the weights were left as they were."""
+
+    step: int
+    loss: float
+    gradient_norm: float
+    in_a_row: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolledBack(Event):
+    """Too many steps in a row were skipped: the run went back to a good checkpoint with a lower rate."""
+
+    from_step: int
+    to_step: int
+    rate_factor: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnded(Event):
+    """Training stopped, and why."""
+
+    step: int
+    reason: str
+    """`finished`, `patience`, `interrupted` or `diverged`."""
+    elapsed_s: float
+
+
+def event_name(kind: type[Event]) -> str:
+    """The name of an event in the log: `StepDone` is written as `step_done`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+KINDS: dict[str, type[Event]] = {event_name(kind): kind for kind in Event.__subclasses__()}
+
+
+def own_fields(kind: type[Event]) -> list[str]:
+    """The fields of an event, without those that all share."""
+    shared = {item.name for item in fields(Event)}
+    return [item.name for item in fields(kind) if item.name not in shared]
+
+
+def to_json(event: Event) -> str:
+    """One line of JSON. Values that are not finite become strings, because JSON has no word for them."""
+    content = {"event": event_name(type(event)), **asdict(event)}
+    for key, value in content.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            content[key] = str(value)
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+def from_json(line: str | bytes) -> Event | None:
+    """The event of a line; None for what this version does not know (another version's event, or damage)."""
+    try:
+        content = json.loads(line)
+        kind = KINDS[content.pop("event")]
+        known = {item.name: item.type for item in fields(kind)}
+        values = {key: value for key, value in content.items() if key in known}
+        for key, value in values.items():
+            if known[key] in (float, float | None) and isinstance(value, str):
+                values[key] = float(value)
+        return kind(**values)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

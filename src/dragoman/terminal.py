@@ -1,0 +1,106 @@
+"""What a person sees in a terminal: progress bars, tables, numbers with units."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+from rich.text import Text
+
+from dragoman.progress import Progress
+
+PLAIN_INTERVAL_S = 10.0
+
+
+def count(number: float) -> str:
+    """12,345 as people write it."""
+    return f"{number:,.0f}"
+
+
+def size(number_bytes: float) -> str:
+    """A number of bytes in the unit that suits it; decimal, as disks and networks are sold."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number_bytes < 1000:
+            return f"{number_bytes:.0f} {unit}" if unit == "B" else f"{number_bytes:.1f} {unit}"
+        number_bytes /= 1000
+    return f"{number_bytes:.1f} TB"
+
+
+def span(seconds: float) -> str:
+    """A span of time with the two units that matter."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def table(*columns: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
+    """A table without boxes; the columns whose numbers are in `right` align to the right."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for index, column in enumerate(columns):
+        made.add_column(column, justify="right" if index in right else "left", overflow="fold")
+    return made
+
+
+class _CountColumn(ProgressColumn):
+    """How much is done, of how much where that is known."""
+
+    def render(self, task: Task) -> Text:
+        if not task.completed:
+            return Text("")
+        total = "" if task.total is None or task.finished else f" of {count(task.total)}"
+        return Text(f"{count(task.completed)}{total}")
+
+
+class _RateColumn(ProgressColumn):
+    """Items a second, and how long the rest will take where the total is known."""
+
+    def render(self, task: Task) -> Text:
+        if task.finished or not task.speed:
+            return Text("")
+        rate = f"{count(task.speed)}/s" if task.speed >= 10 else f"{task.speed:.1f}/s"
+        if task.time_remaining is None or task.total is None:
+            return Text(rate, style="dim")
+        return Text(f"{rate}, {span(task.time_remaining)} left", style="dim")
+
+
+@contextlib.contextmanager
+def progress_bars(console: Console) -> Iterator[Progress]:
+    """Bars on a terminal; elsewhere (a log file, a pipe) a plain line now and then."""
+    if not console.is_terminal:
+        yield _plain_lines(console)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), _CountColumn(), TimeElapsedColumn(), _RateColumn())
+    with RichProgress(*columns, console=console) as bars:
+        tasks: dict[str, int] = {}
+
+        def show(task: str, done: int, total: int | None) -> None:
+            if task not in tasks:
+                for earlier in tasks.values():  # A task without a known total is done when the next begins.
+                    bars.update(bars.task_ids[earlier], total=bars.tasks[earlier].completed)
+                tasks[task] = len(bars.tasks)
+                bars.add_task(task, total=total)
+            bars.update(bars.task_ids[tasks[task]], completed=done, total=total)
+
+        yield show
+        for index in tasks.values():
+            bars.update(bars.task_ids[index], total=bars.tasks[index].completed)
+
+
+def _plain_lines(console: Console) -> Progress:
+    last: dict[str, float] = {}
+
+    def show(task: str, done: int, total: int | None) -> None:
+        if task in last and time.monotonic() - last[task] < PLAIN_INTERVAL_S:
+            return
+        last[task] = time.monotonic()
+        so_far = "" if done == 0 else f": {count(done)}" if total is None else f": {count(done)} of {count(total)}"
+        console.print(f"{task}{so_far}", highlight=False)
+
+    return show

@@ -1,0 +1,111 @@
+import dataclasses
+import json
+import math
+import typing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman import events
+from dragoman.errors import DragomanError
+from dragoman.events import StepSkipped, from_json, to_json
+from dragoman.rundir import EventLog, publish_folder, read_events, read_json, replacing, write_atomic
+
+VALUES = {
+    int: st.integers(-(2**40), 2**40),
+    float: st.floats(allow_nan=False),
+    str: st.text(),
+}
+
+
+def values_for(annotation: object) -> st.SearchStrategy:
+    if annotation in VALUES:
+        return VALUES[annotation]
+    options = typing.get_args(annotation)
+    if type(None) in options:
+        return st.none() | values_for(options[0])
+    return st.just([]) if typing.get_origin(annotation) is list else st.just({})
+
+
+@st.composite
+def any_event(draw):
+    kind = draw(st.sampled_from(sorted(events.KINDS.values(), key=lambda kind: kind.__name__)))
+    return kind(**{field.name: draw(values_for(field.type)) for field in dataclasses.fields(kind)})
+
+
+@given(any_event())
+def test_every_event_survives_its_line(event):
+    line = to_json(event)
+    assert "\n" not in line
+    json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert from_json(line) == event
+
+
+def test_a_loss_that_is_not_a_number_can_be_recorded():
+    event = from_json(to_json(StepSkipped(step=3, loss=math.nan, gradient_norm=math.inf, in_a_row=1)))
+    assert isinstance(event, StepSkipped)
+    assert math.isnan(event.loss)
+    assert event.gradient_norm == math.inf
+
+
+@given(st.binary())
+def test_a_damaged_line_is_passed_over(line):
+    assert from_json(line) is None
+
+
+def step(number: int) -> StepSkipped:
+    return StepSkipped(step=number, loss=0.0, gradient_norm=0.0, in_a_row=0)
+
+
+def test_events_are_readable_while_written(tmp_path):
+    log = EventLog(tmp_path / "events-0.jsonl")
+    log.record(step(1))
+    seen, offset = read_events(tmp_path / "events-0.jsonl")
+    log.record(step(2))
+    more, _ = read_events(tmp_path / "events-0.jsonl", offset)
+    assert [event.step for event in (*seen, *more)] == [1, 2]
+
+
+@given(st.integers(0, 400))
+def test_a_writer_killed_at_any_byte_costs_at_most_its_last_line(tmp_path_factory, cut):
+    path = tmp_path_factory.mktemp("log") / "events-0.jsonl"
+    first = EventLog(path)
+    first.record(step(1))
+    first.record(step(2))
+    whole = path.read_bytes()
+    with path.open("rb+") as file:
+        file.truncate(min(cut, len(whole)))
+    EventLog(path).record(step(3))
+    steps = [event.step for event in read_events(path)[0]]
+    assert steps == [*range(1, 1 + whole[:cut].count(b"\n")), 3]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path):
+    path = tmp_path / "file.json"
+    write_atomic(path, "old")
+
+    def fail() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_a_folder_is_published_whole_in_place_of_an_earlier_one(tmp_path):
+    for content in ("first", "second"):
+        (tmp_path / "new" / "sub").mkdir(parents=True)
+        (tmp_path / "new" / "sub" / "file").write_text(content)
+        publish_folder(tmp_path / "new", tmp_path / "final")
+        assert (tmp_path / "final" / "sub" / "file").read_text() == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["final"]
+
+
+def test_damaged_json_is_named(tmp_path):
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(DragomanError, match=r"x.json is not valid JSON"):
+        read_json(tmp_path / "x.json")
