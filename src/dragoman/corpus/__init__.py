@@ -1,0 +1,1 @@
+"""Text to cleaned, tokenized, memory-mapped shards."""

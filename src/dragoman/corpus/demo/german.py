@@ -1,0 +1,194 @@
+"""German: word order for the structures of clause.py. The forms come from morphology.py.
+
+A clause is a verbal frame around a middle field. Only the frame differs between clause types: the finite verb is second
+in a statement, first in a yes/no question, last in a subordinate clause, and absent in an infinitive.
+"""
+
+from collections.abc import Iterator
+
+from dragoman.corpus.demo.clause import (
+    Adposition,
+    Attribute,
+    Case,
+    Clause,
+    Determiner,
+    Interrogative,
+    Mood,
+    Nominal,
+    NounPhrase,
+    Pronoun,
+    Sentence,
+    Tense,
+    agreement_of,
+)
+from dragoman.corpus.demo.lexicon import Name, Phrase
+from dragoman.corpus.demo.morphology import (
+    AUXILIARY,
+    CASES,
+    CONTRACTION,
+    PRONOUN,
+    WHO,
+    column_of,
+    declension_after,
+    decline_adjective,
+    decline_determiner,
+    decline_noun,
+    infinitive,
+    modal_form,
+    past_participle,
+    present_form,
+    preterite_form,
+)
+
+
+def german(sentence: Sentence) -> str:
+    """The sentence as German text, with its capital and its full stop."""
+    mark = "?" if sentence.main.mood is Mood.QUESTION else "."
+    link, dependent = sentence.link, sentence.dependent
+    if link is None or dependent is None:
+        words = verb_second(sentence.main)
+    elif sentence.dependent_first:  # the whole clause takes the first place, so the verb follows at once
+        words = f"{link.de} {verb_final(dependent)}, {verb_first(sentence.main)}"
+    else:
+        build = {"subordinate": verb_final, "coordinate": verb_second, "infinitive": zu_infinitive}[link.joins]
+        words = f"{verb_second(sentence.main)}, {join(link.de, build(dependent))}"
+    return words[0].upper() + words[1:] + mark
+
+
+def verb_second(clause: Clause) -> str:
+    if clause.mood is Mood.COMMAND:
+        return f"bitte {verb_first(clause)}"
+    if clause.front is None:
+        return verb_first(clause)
+    places = dict(middle_field(clause))
+    first = places.pop(clause.front)
+    finite, final = main_frame(clause)
+    return join(first, finite, *places.values(), final)
+
+
+def verb_first(clause: Clause) -> str:
+    finite, final = main_frame(clause)
+    return join(finite, *dict(middle_field(clause)).values(), final)
+
+
+def verb_final(clause: Clause) -> str:
+    finite, final = verbal_frame(clause)
+    prefix = "" if final else clause.verb.prefix
+    return join(*dict(middle_field(clause)).values(), final, prefix + finite)
+
+
+def zu_infinitive(clause: Clause) -> str:
+    places = dict(middle_field(clause))
+    del places["subject"]
+    return join(*places.values(), infinitive(clause.verb, with_zu=True))
+
+
+def main_frame(clause: Clause) -> tuple[str, str]:
+    """Both sides of the frame in a main clause, where a simple verb sheds its separable prefix."""
+    finite, final = verbal_frame(clause)
+    return finite, final or clause.verb.prefix
+
+
+def verbal_frame(clause: Clause) -> tuple[str, str]:
+    """The finite verb, and the infinitive or participle that closes the clause ("" for a simple verb)."""
+    agreement, verb = agreement_of(clause.subject), clause.verb
+    if clause.modal is not None:
+        return modal_form(clause.modal, agreement, clause.tense is Tense.PAST), infinitive(verb)
+    match clause.tense:
+        case Tense.PRESENT:
+            return present_form(verb, agreement), ""
+        case Tense.FUTURE:
+            return AUXILIARY["werden"][agreement.value], infinitive(verb)
+        case Tense.PAST if verb.preterite:
+            return preterite_form(verb.preterite, agreement), ""
+        case _:  # spoken German tells the past in the perfect
+            return AUXILIARY[verb.aux][agreement.value], past_participle(verb)
+
+
+def middle_field(clause: Clause) -> Iterator[tuple[str, str]]:
+    """The places of a clause in their German order, each with its words; the caller takes out the one that is fronted.
+
+    Pronouns come first, then definite objects, then time, adverbs and "nicht", and what is new (indefinite) after that.
+    """
+    yield "subject", nominal(clause.subject, Case.NOMINATIVE)
+    kein = clause.negated and is_indefinite(clause.direct)
+    objects = [("recipient", clause.recipient, Case.DATIVE), ("direct", clause.direct, Case.ACCUSATIVE)]
+    early = [entry for entry in objects if entry[1] is not None and not is_indefinite(entry[1])]
+    for place, part, case in sorted(early, key=lambda entry: not isinstance(entry[1], Pronoun)):
+        if part is not None:
+            yield place, nominal(part, case)
+    yield "time", adverbial(clause.time)
+    yield "asked", adverbial(clause.asked)
+    yield "frequency", adverbial(clause.frequency)
+    yield "negation", "nicht" if clause.negated and not kein else ""
+    for place, part, case in objects:
+        if part is not None and is_indefinite(part):
+            yield place, nominal(part, case, negated=kein)
+    yield "manner", adverbial(clause.manner)
+    yield "company", adverbial(clause.company)
+    yield "oblique", adverbial(clause.oblique)
+    yield "place", adverbial(clause.place)
+    yield "attribute", attribute(clause.attribute)
+
+
+def is_indefinite(part: Nominal | None) -> bool:
+    return isinstance(part, Phrase) or (isinstance(part, NounPhrase) and part.indefinite)
+
+
+def attribute(part: Attribute | Phrase | None) -> str:
+    if not isinstance(part, Attribute):
+        return adverbial(part)
+    if part.than is None:
+        return part.adjective.de
+    standard = nominal(part.than, Case.NOMINATIVE)
+    if part.equal or part.adjective.more is None:
+        return f"so {part.adjective.de} wie {standard}"
+    return f"{part.adjective.more[1]} als {standard}"
+
+
+def adverbial(part: Adposition | Phrase | None) -> str:
+    if not isinstance(part, Adposition):
+        return part.de if part else ""
+    words = nominal(part.nominal, part.case)
+    article, _, rest = words.partition(" ")
+    contracted = CONTRACTION.get(f"{part.de} {article}")
+    return f"{contracted} {rest}" if contracted else f"{part.de} {words}"
+
+
+def nominal(part: Nominal, case: Case, negated: bool = False) -> str:
+    match part:
+        case Pronoun():
+            return PRONOUN[part.person][CASES.index(case)]
+        case Interrogative():
+            return WHO[CASES.index(case)] if part.animate else "was"
+        case Phrase():
+            return part.de
+        case Name():
+            return part.de + "s" if case is Case.GENITIVE else part.de
+        case NounPhrase():
+            return noun_phrase(part, case, negated)
+
+
+def noun_phrase(phrase: NounPhrase, case: Case, negated: bool = False) -> str:
+    """Determiner, adjective and noun in agreement. A name owns from the left ("Annas Hund"), a noun from the right."""
+    column = column_of(phrase.noun, phrase.plural)
+    noun = decline_noun(phrase.noun, case, phrase.plural)
+    determiner = phrase.determiner
+    after = ""
+    if isinstance(phrase.owner, Name):
+        determiner = Determiner.BARE
+        head = nominal(phrase.owner, Case.GENITIVE)
+    elif phrase.count is not None:
+        head = phrase.count.de
+    else:
+        head = decline_determiner(determiner, case, column, negated)
+        after = noun_phrase(phrase.owner, Case.GENITIVE) if phrase.owner else ""
+    adjective = ""
+    if phrase.adjective is not None:
+        declension = declension_after(determiner, negated)
+        adjective = decline_adjective(phrase.adjective, declension, case, column)
+    return join(head, adjective, noun, after)
+
+
+def join(*parts: str) -> str:
+    return " ".join(filter(None, parts))

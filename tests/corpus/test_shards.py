@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.corpus.shards import Pairs, gather_pairs, write_shard
+from dragoman.errors import DragomanError
+
+UINT16 = np.dtype(np.uint16)
+
+
+def shard_of(folder, index, sentences):
+    tokens = np.array([token for pair in sentences for side in pair for token in side], np.uint16)
+    lengths = np.array([[len(side) for side in pair] for pair in sentences], np.int32).reshape(-1, 2)
+    write_shard(folder, index, [tokens], lengths)
+
+
+side = st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=6)
+pairs_of_tokens = st.lists(st.tuples(side, side), max_size=8)
+
+
+@given(st.lists(pairs_of_tokens, min_size=1, max_size=3))
+def test_pairs_come_back_as_written(tmp_path_factory, shards):
+    folder = tmp_path_factory.mktemp("shards")
+    written = [pair for shard in shards for pair in shard]
+    if not any(shards):
+        return
+    for index, shard in enumerate(filter(None, shards)):
+        shard_of(folder, index, shard)
+    pairs = Pairs(folder, UINT16)
+    assert len(pairs) == len(written)
+    assert [tuple(side.tolist() for side in pairs[i]) for i in range(len(pairs))] == written
+    assert pairs.lengths().tolist() == [[len(source), len(target)] for source, target in written]
+
+
+@given(pairs_of_tokens.filter(bool), st.randoms())
+def test_gathering_is_a_permutation_of_pairs(sentences, random):
+    tokens = np.array([token for pair in sentences for side in pair for token in side], np.uint16)
+    lengths = np.array([[len(side) for side in pair] for pair in sentences], np.int32)
+    order = list(range(len(sentences)))
+    random.shuffle(order)
+    gathered = np.concatenate(list(gather_pairs(tokens, lengths, np.array(order))))
+    assert gathered.tolist() == [token for i in order for side in sentences[i] for token in side]
+
+
+def test_an_empty_folder_is_refused_with_a_remedy(tmp_path):
+    with pytest.raises(DragomanError, match="no shards: prepare"):
+        Pairs(tmp_path, UINT16)
+
+
+def test_a_missing_token_file_is_named(tmp_path):
+    shard_of(tmp_path, 0, [([1], [2])])
+    (tmp_path / "00000.tokens").unlink()
+    with pytest.raises(DragomanError, match=r"damaged .*00000.tokens"):
+        Pairs(tmp_path, UINT16)
