@@ -1,0 +1,1 @@
+"""Which pairs make which batch, and whose share each is."""
