@@ -1,0 +1,81 @@
+"""Other people's implementations with our weights, to compare with."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dragoman.model.transformer import Transformer
+
+
+def m2m100(model: Transformer, start: int, end: int, pad: int) -> Any:
+    """Hugging Face's M2M100 with the weights of a classic model."""
+    from transformers import M2M100Config, M2M100ForConditionalGeneration
+
+    a = model.architecture
+    config = M2M100Config(
+        vocab_size=a.vocabulary, d_model=a.d_model, encoder_layers=a.encoder_layers, decoder_layers=a.decoder_layers,
+        encoder_attention_heads=a.heads, decoder_attention_heads=a.heads, encoder_ffn_dim=a.feed_forward,
+        decoder_ffn_dim=a.feed_forward, dropout=0.0, attention_dropout=0.0, encoder_layerdrop=0.0,
+        decoder_layerdrop=0.0, scale_embedding=True, activation_function="relu", pad_token_id=pad, bos_token_id=start,
+        eos_token_id=end, decoder_start_token_id=start,
+    )  # fmt: skip
+    peer = M2M100ForConditionalGeneration(config).eval()
+    missing, unexpected = peer.load_state_dict(m2m100_weights(model), strict=False)
+    assert not missing, missing
+    assert not unexpected, unexpected
+    return peer.to(model.embedding.weight.device)
+
+
+def generate(
+    peer: Any, sources: Sequence[Sequence[int]], *, beam: int, max_new_tokens: int, forbidden: Sequence[int]
+) -> list[list[int]]:
+    """The best translation of each source by Hugging Face's own beam search, marks removed; no length penalty."""
+    config = peer.config
+    width = max(map(len, sources))
+    padded = torch.tensor([[*source, *[config.pad_token_id] * (width - len(source))] for source in sources])
+    lengths = torch.tensor([len(source) for source in sources])
+    with torch.inference_mode():
+        out = peer.generate(
+            input_ids=padded.to(peer.device),
+            attention_mask=(torch.arange(width) < lengths[:, None]).long().to(peer.device),
+            num_beams=beam, do_sample=False, length_penalty=0.0, early_stopping=False, max_new_tokens=max_new_tokens,
+            suppress_tokens=list(forbidden),
+        )  # fmt: skip
+    marks = {config.pad_token_id, config.bos_token_id, config.eos_token_id}
+    return [[token for token in row if token not in marks] for row in out.tolist()]
+
+
+def m2m100_weights(model: Transformer) -> dict[str, Tensor]:
+    """The weights of a classic model under the names of Hugging Face's M2M100ForConditionalGeneration."""
+    state = model.state_dict()
+    embedding = state["embedding.weight"]
+    named = {f"model.{part}.weight": embedding for part in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")}
+    named["lm_head.weight"] = embedding
+    for kind in ("weight", "bias"):
+        for side in ("encoder", "decoder"):
+            named[f"model.{side}.layer_norm.{kind}"] = state[f"{side}_norm.{kind}"]
+            for index in range(len(getattr(model, side))):
+                ours, theirs = f"{side}.{index}", f"model.{side}.layers.{index}"
+                q, k, v = state[f"{ours}.self_attention.qkv.{kind}"].chunk(3)
+                named |= {
+                    f"{theirs}.self_attn.q_proj.{kind}": q,
+                    f"{theirs}.self_attn.k_proj.{kind}": k,
+                    f"{theirs}.self_attn.v_proj.{kind}": v,
+                    f"{theirs}.self_attn.out_proj.{kind}": state[f"{ours}.self_attention.out.{kind}"],
+                    f"{theirs}.self_attn_layer_norm.{kind}": state[f"{ours}.self_attention_norm.{kind}"],
+                    f"{theirs}.fc1.{kind}": state[f"{ours}.feed_forward.widen.{kind}"],
+                    f"{theirs}.fc2.{kind}": state[f"{ours}.feed_forward.narrow.{kind}"],
+                    f"{theirs}.final_layer_norm.{kind}": state[f"{ours}.feed_forward_norm.{kind}"],
+                }
+                if side == "decoder":
+                    k, v = state[f"{ours}.cross_attention.key_value.{kind}"].chunk(2)
+                    named |= {
+                        f"{theirs}.encoder_attn.q_proj.{kind}": state[f"{ours}.cross_attention.query.{kind}"],
+                        f"{theirs}.encoder_attn.k_proj.{kind}": k,
+                        f"{theirs}.encoder_attn.v_proj.{kind}": v,
+                        f"{theirs}.encoder_attn.out_proj.{kind}": state[f"{ours}.cross_attention.out.{kind}"],
+                        f"{theirs}.encoder_attn_layer_norm.{kind}": state[f"{ours}.cross_attention_norm.{kind}"],
+                    }
+    return named

@@ -1,0 +1,1 @@
+"""The Transformer on packed tokens, and its loss."""

@@ -1,0 +1,178 @@
+"""Attention over packed sentences: the one place that knows where a sentence begins.
+
+Three kernels give the same numbers. Variable-length flash attention on CUDA in half precision; torch's own on a padded
+grid elsewhere; and explicit matrix products on a CPU where torch's is slow (bfloat16: three times; dropout of weights).
+
+Shapes: T tokens (Tq queries, Tk keys), S sentences, L tokens of the longest, H heads, D features of a head, d = H*D.
+"""
+
+import inspect
+import math
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.varlen import varlen_attn
+
+from dragoman.model.dropout import dropout
+from dragoman.model.packing import Layout
+
+ROTARY_BASE = 10_000.0
+RMS_EPSILON = 1e-6
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of each token's position, [T, 1, D/2] both."""
+
+# The argument changed its name between torch releases.
+_CAUSAL_VARLEN: dict[str, Any] = (
+    {"window_size": (-1, 0)} if "window_size" in inspect.signature(varlen_attn).parameters else {"is_causal": True}
+)
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool = False, dropout_rate: float = 0.0
+) -> Tensor:
+    """Each sentence's queries [Tq, H, D] look at the same sentence's keys and values [Tk, H, D]: gives [Tq, d].
+
+    `causal` is for a sentence looking at itself: a token sees none that follow it.
+    """
+    if dropout_rate == 0.0 and _has_varlen_kernel(q):
+        out = varlen_attn(
+            q, k, v, queries.cu_seqlens, keys.cu_seqlens, queries.max_len, keys.max_len,
+            **(_CAUSAL_VARLEN if causal else {}),
+        )  # fmt: skip
+        return cast(Tensor, out).flatten(1)
+    heads = q.shape[1]
+    q_SHLD, k_SHLD, v_SHLD = (
+        layout.to_grid(x.flatten(1)).view(layout.sentences, layout.max_len, heads, -1).transpose(1, 2)
+        for x, layout in ((q, queries), (k, keys), (v, keys))
+    )
+    # Empty cells lie after all real ones, so that the causal mask hides them too.
+    mask = None if causal or keys.rectangular else keys.grid.mask
+    if q.device.type == "cpu" and (dropout_rate > 0.0 or q.dtype in (torch.bfloat16, torch.float16)):
+        out_SHLD = _explicit_attention(q_SHLD, k_SHLD, v_SHLD, mask, causal=causal, rate=dropout_rate)
+    else:
+        with without_cudnn(q.device):
+            out_SHLD = F.scaled_dot_product_attention(q_SHLD, k_SHLD, v_SHLD, mask, dropout_rate, causal)
+    return queries.from_grid(out_SHLD.transpose(1, 2).flatten(2))
+
+
+def without_cudnn(device: torch.device) -> AbstractContextManager[None]:
+    """Keeps torch from cuDNN's attention, which plans for hundreds of milliseconds at every new shape."""
+    if device.type != "cuda":
+        return nullcontext()
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+
+
+def _has_varlen_kernel(q: Tensor) -> bool:
+    return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and _has_flash(q.device.index)
+
+
+@lru_cache
+def _has_flash(device_index: int) -> bool:
+    """Flash attention begins with Ampere."""
+    return torch.cuda.get_device_capability(device_index) >= (8, 0)
+
+
+def _explicit_attention(
+    q_SHLD: Tensor, k_SHLD: Tensor, v_SHLD: Tensor, mask: Tensor | None, *, causal: bool, rate: float
+) -> Tensor:
+    S, H, Lq, D = q_SHLD.shape
+    Lk = k_SHLD.shape[2]
+    bias = q_SHLD.new_zeros(1, 1, 1)
+    if causal:
+        bias = q_SHLD.new_full((1, Lq, Lk), -math.inf).triu(1)
+    elif mask is not None:
+        bias = q_SHLD.new_zeros(S, 1, 1, Lk).masked_fill(~mask, -math.inf).expand(S, H, 1, Lk).reshape(S * H, 1, Lk)
+    q_BLD, k_BLD, v_BLD = (x.reshape(S * H, -1, D) for x in (q_SHLD, k_SHLD, v_SHLD))
+    scores_BLL = torch.baddbmm(bias, q_BLD, k_BLD.mT, alpha=D**-0.5)
+    # float32: a softmax in bfloat16 is both coarse and slow on a CPU.
+    weights_BLL = dropout(torch.softmax(scores_BLL, dim=-1, dtype=torch.float32), rate).to(v_BLD.dtype)
+    return torch.bmm(weights_BLL, v_BLD).view(S, H, Lq, D)
+
+
+def rotation_at(positions: Tensor, head_size: int) -> Rotation:
+    """The rotary angles of [T] positions, made once a forward pass for all layers."""
+    exponents = torch.arange(0, head_size, 2, device=positions.device, dtype=torch.float32) / head_size
+    angles = positions.float()[:, None, None] * ROTARY_BASE**-exponents  # [T, 1, D/2]
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, rotation: Rotation) -> Tensor:
+    """Turns [T, H, D] by each token's position; the first half of D pairs with the second, as Llama's does."""
+    cos, sin = (part.to(x.dtype) for part in rotation)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+class HeadNorm(nn.Module):
+    """RMS normalisation of queries and keys, each head by itself, which bounds the attention scores."""
+
+    def __init__(self, head_size: int) -> None:
+        super().__init__()
+        self.query = nn.RMSNorm(head_size, eps=RMS_EPSILON)
+        self.key = nn.RMSNorm(head_size, eps=RMS_EPSILON)
+
+
+class SelfAttention(nn.Module):
+    """A sentence looks at itself."""
+
+    def __init__(
+        self, d_model: int, heads: int, *, causal: bool, bias: bool, qk_norm: bool, dropout_rate: float
+    ) -> None:
+        super().__init__()
+        self.heads, self.causal, self.dropout_rate = heads, causal, dropout_rate
+        self.qkv = nn.Linear(d_model, 3 * d_model, bias=bias)
+        self.out = nn.Linear(d_model, d_model, bias=bias)
+        self.head_norm = HeadNorm(d_model // heads) if qk_norm else None
+
+    def forward(self, x: Tensor, layout: Layout, rotation: Rotation | None) -> Tensor:
+        """[T, d] -> [T, d]."""
+        q, k, v = self.project(x, rotation)
+        rate = self.dropout_rate if self.training else 0.0
+        y: Tensor = self.out(attend(q, k, v, layout, layout, causal=self.causal, dropout_rate=rate))
+        return y
+
+    def project(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, [T, H, D] each: normalised, then rotated, where the architecture says so."""
+        q, k, v = self.qkv(x).unflatten(1, (3, self.heads, -1)).unbind(1)
+        if self.head_norm is not None:
+            # Back to v's type: autocast normalises in float32.
+            q, k = self.head_norm.query(q).to(v.dtype), self.head_norm.key(k).to(v.dtype)
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
+        return q, k, v
+
+
+class CrossAttention(nn.Module):
+    """The translation looks at its source. Positions turn nothing here: the two sides count differently."""
+
+    def __init__(self, d_model: int, heads: int, *, bias: bool, qk_norm: bool, dropout_rate: float) -> None:
+        super().__init__()
+        self.heads, self.dropout_rate = heads, dropout_rate
+        self.query = nn.Linear(d_model, d_model, bias=bias)
+        self.key_value = nn.Linear(d_model, 2 * d_model, bias=bias)
+        self.out = nn.Linear(d_model, d_model, bias=bias)
+        self.head_norm = HeadNorm(d_model // heads) if qk_norm else None
+
+    def forward(self, x: Tensor, memory: Tensor, layout: Layout, memory_layout: Layout) -> Tensor:
+        """[Tq, d] looks at [Tk, d] -> [Tq, d]."""
+        q = self.project_query(x)
+        k, v = self.project_memory(memory)
+        rate = self.dropout_rate if self.training else 0.0
+        y: Tensor = self.out(attend(q, k, v, layout, memory_layout, dropout_rate=rate))
+        return y
+
+    def project_query(self, x: Tensor) -> Tensor:
+        """[T, d] -> [T, H, D]."""
+        q: Tensor = self.query(x).unflatten(1, (self.heads, -1))
+        return q if self.head_norm is None else self.head_norm.query(q).to(q.dtype)
+
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """[T, d] -> keys and values, [T, H, D] each."""
+        k, v = self.key_value(memory).unflatten(1, (2, self.heads, -1)).unbind(1)
+        return (k if self.head_norm is None else self.head_norm.key(k).to(v.dtype)), v

@@ -1,0 +1,116 @@
+"""Cross-entropy straight from the last hidden layer: the [tokens, vocabulary] matrix never exists whole.
+
+Tokens go through in chunks. Each chunk's logits are turned into the loss and, while they are still at hand, into
+gradients; the backward pass only scales those. Memory stays flat in the number of tokens, and no product is done twice.
+
+Label smoothing is torch's and fairseq's: (1 - smoothing) * nll + smoothing * mean over the vocabulary of -log p.
+Rows that only round the vocabulary up are classes like any other: they take their share of smoothing and learn to be
+improbable.
+
+Two terms need no pass over the vocabulary. The sum of a token's logits is its hidden vector times the sum of all
+output vectors, and the constant that smoothing adds to every logit's gradient has rank one.
+
+Shapes: T tokens, C tokens of a chunk, V vocabulary, d features.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dragoman.model.packing import IGNORED_LABEL
+
+CPU_CHUNK_TOKENS = 512
+"""Enough for full speed of the products, and logits that a processor's last cache can hold (V = 8,192: 16 MB)."""
+GPU_CHUNK_TOKENS = 4096
+"""Enough to fill a GPU (V = 32,768: 512 MB)."""
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Sums over tokens of the smoothed loss and of the plain negative log-likelihood, float32 or wider.
+
+    hidden [T, d], weight [V, d], labels [T] with `IGNORED_LABEL` where a token does not count. Only the first sum
+    carries a gradient. Under autocast the products run in its type; softmax and sums never do.
+    """
+    device_type = hidden.device.type
+    if torch.is_autocast_enabled(device_type):
+        dtype = torch.get_autocast_dtype(device_type)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+    with torch.autocast(device_type, enabled=False):
+        if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
+            loss_sum, nll_sum = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+                hidden, weight, labels, smoothing
+            )
+            return loss_sum, nll_sum
+        loss_sum, nll_sum, _, _ = _forward(hidden, weight, labels, smoothing, with_gradients=False)
+        return loss_sum, nll_sum
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        loss_sum, nll_sum, grad_hidden, grad_weight = _forward(hidden, weight, labels, smoothing, with_gradients=True)
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.mark_non_differentiable(nll_sum)
+        return loss_sum, nll_sum
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden * grad.to(grad_hidden.dtype), grad_weight * grad.to(grad_weight.dtype), None, None
+
+
+def _forward(
+    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, *, with_gradients: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    T, V = hidden.shape[0], weight.shape[0]
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    weight_sum = weight.sum(0, dtype=wide)  # [d]
+    chunk = CPU_CHUNK_TOKENS if hidden.device.type == "cpu" else GPU_CHUNK_TOKENS
+
+    nll_sum, uniform_sum = hidden.new_zeros(2, dtype=wide).unbind()
+    grad_hidden = torch.empty_like(hidden) if with_gradients else hidden.new_empty(0)
+    grad_weight = torch.zeros_like(weight, dtype=wide) if with_gradients else weight.new_empty(0)
+
+    for first in range(0, T, chunk):
+        counted = labels[first : first + chunk, None] != IGNORED_LABEL  # [C, 1]
+        h = hidden[first : first + chunk].masked_fill(~counted, 0.0)  # [C, d]
+        label = labels[first : first + chunk, None].masked_fill(~counted, 0)  # [C, 1]
+        logits = _product(h, weight.t(), wide)  # [C, V]
+        label_logit = logits.gather(1, label)  # [C, 1]
+        logits_sum = (h.to(wide) @ weight_sum)[:, None]  # [C, 1]
+        log_p = torch.log_softmax(logits, dim=1)  # [C, V]
+        nll = -log_p.gather(1, label)  # [C, 1]
+        log_z = label_logit + nll
+        nll_sum = nll_sum + (nll * counted).sum()
+        uniform_sum = uniform_sum + ((log_z - logits_sum / V) * counted).sum()
+        if with_gradients:
+            # d loss / d logits = p - (1 - smoothing) * one_hot(label) - smoothing / V, the last term being added below.
+            grad_logits = log_p.exp_().scatter_add_(1, label, torch.full_like(nll, smoothing - 1)).to(h.dtype)
+            grad_h = _product(grad_logits, weight, wide) - weight_sum * (smoothing / V)
+            grad_hidden[first : first + chunk] = grad_h * counted
+            _add_product(grad_weight, grad_logits.t(), h)
+    if with_gradients:
+        total = hidden.masked_fill((labels == IGNORED_LABEL)[:, None], 0.0).sum(0, dtype=wide)  # [d]
+        grad_weight -= total * (smoothing / V)
+    loss_sum = (1 - smoothing) * nll_sum + smoothing * uniform_sum
+    return loss_sum, nll_sum, grad_hidden, grad_weight.to(weight.dtype)
+
+
+def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """`a @ b` in `dtype`, without rounding to the inputs' type on the way where the device can."""
+    if a.dtype == dtype:
+        return a @ b
+    if a.is_cuda:
+        return torch.mm(a, b, out_dtype=dtype)
+    return (a @ b).to(dtype)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    else:
+        total += _product(a, b, total.dtype)

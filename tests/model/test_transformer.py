@@ -1,0 +1,341 @@
+"""The whole model: against Hugging Face's, against itself alone, step by step, and learning.
+
+Shapes: T tokens, N hypotheses, S sentences, d features, V vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from benchmarks.peers import m2m100_weights
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dragoman.config import recipe_names
+from dragoman.model.architecture import Architecture, architecture_of, parameter_count
+from dragoman.model.attention import rotation_at
+from dragoman.model.packing import IGNORED_LABEL, Batch, pack_sentences
+from dragoman.model.transformer import Transformer
+
+START, END = 2, 3
+Pairs = Sequence[tuple[Sequence[int], Sequence[int]]]
+PAIRS: Pairs = [([5, 6, 7, 3], [9, 8, 3]), ([4, 3], [5, 6, 7, 8, 9, 3]), ([8, 8, 5, 4, 6, 3], [4, 3])]
+RECIPES = {name: architecture_of(name) for name in recipe_names()}
+SMALLEST = Architecture(vocabulary=40, d_model=32, heads=4, encoder_layers=2, decoder_layers=2, feed_forward=64)
+MODERN = SMALLEST.replaced(norm="rmsnorm", activation="swiglu", positions="rotary", bias=False)
+KINDS = {
+    "classic": SMALLEST,
+    "modern": MODERN,
+    "modern with qk_norm": MODERN.replaced(qk_norm=True),
+}
+kinds = pytest.mark.parametrize("architecture", KINDS.values(), ids=KINDS.keys())
+
+
+def make_batch(pairs: Pairs) -> Batch:
+    """Pairs of token ids, each ended, as the model trains on them: the target shifted right behind the start token."""
+    target = [[START, *translation[:-1]] for _, translation in pairs]
+    labels = [token for _, translation in pairs for token in translation]
+    return Batch(pack_sentences([source for source, _ in pairs]), pack_sentences(target), torch.tensor(labels))
+
+
+def make_model(architecture: Architecture, seed: int = 0) -> Transformer:
+    """A model whose biases and norms are drawn too, so that none of them could be left out unnoticed."""
+    torch.manual_seed(seed)
+    model = Transformer(architecture).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def test_logits_loss_and_gradients_are_those_of_hugging_faces_m2m100() -> None:
+    transformers = pytest.importorskip("transformers")
+    model = make_model(SMALLEST)
+    theirs = transformers.M2M100ForConditionalGeneration(
+        transformers.M2M100Config(
+            vocab_size=40, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+            decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, dropout=0.0, attention_dropout=0.0,
+            encoder_layerdrop=0.0, decoder_layerdrop=0.0, scale_embedding=True, activation_function="relu",
+            pad_token_id=0, bos_token_id=START, eos_token_id=END, decoder_start_token_id=START,
+        )
+    ).eval()  # fmt: skip
+    missing, unexpected = theirs.load_state_dict(m2m100_weights(model), strict=False)
+    assert not missing
+    assert not unexpected
+
+    batch = make_batch(PAIRS)
+    source, translation = (
+        torch.nn.utils.rnn.pad_sequence([torch.tensor(pair[side]) for pair in PAIRS], batch_first=True)
+        for side in (0, 1)
+    )
+    labels = translation.masked_fill(translation == 0, IGNORED_LABEL)
+    real = labels != IGNORED_LABEL
+    output = theirs(
+        input_ids=source,
+        attention_mask=(source != 0).long(),
+        decoder_input_ids=torch.cat([torch.full((3, 1), START), translation[:, :-1]], dim=1),
+        labels=labels,
+    )
+    torch.testing.assert_close(model.logits(model.hidden(batch)), output.logits[real], atol=1e-4, rtol=1e-5)
+
+    loss_sum, nll_sum = model(batch, smoothing=0.0)
+    torch.testing.assert_close(nll_sum / real.sum(), output.loss, atol=1e-5, rtol=1e-5)
+    output.loss.backward()
+    (loss_sum / real.sum()).backward()
+    torch.testing.assert_close(model.embedding.weight.grad, theirs.model.shared.weight.grad, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        model.encoder[0].self_attention.qkv.weight.grad[:32],
+        theirs.model.encoder.layers[0].self_attn.q_proj.weight.grad,
+        atol=1e-5,
+        rtol=1e-4,
+    )
+
+
+def test_rmsnorm_and_swiglu_are_those_of_hugging_faces_llama() -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    config = pytest.importorskip("transformers").LlamaConfig(hidden_size=32, intermediate_size=64, hidden_act="silu")
+    model = make_model(MODERN)
+    ours, x = model.encoder[0], torch.randn(7, 32)
+    norm = llama.LlamaRMSNorm(32, eps=1e-6)
+    norm.load_state_dict({"weight": ours.feed_forward_norm.weight})
+    torch.testing.assert_close(ours.feed_forward_norm(x), norm(x))
+    gate, up = ours.feed_forward.widen.weight.chunk(2)
+    mlp = llama.LlamaMLP(config)
+    mlp.load_state_dict(
+        {"gate_proj.weight": gate, "up_proj.weight": up, "down_proj.weight": ours.feed_forward.narrow.weight}
+    )
+    torch.testing.assert_close(ours.feed_forward(x), mlp(x))
+
+
+def test_the_modern_attention_block_is_that_of_hugging_faces_llama() -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    config = pytest.importorskip("transformers").LlamaConfig(hidden_size=32, num_attention_heads=4)
+    config._attn_implementation = "sdpa"
+    ours = make_model(MODERN).decoder[0].self_attention
+    q, k, v = ours.qkv.weight.chunk(3)
+    theirs = llama.LlamaAttention(config, layer_idx=0)
+    theirs.load_state_dict(
+        {"q_proj.weight": q, "k_proj.weight": k, "v_proj.weight": v, "o_proj.weight": ours.out.weight}
+    )
+    x = torch.randn(6, 32)
+    layout = pack_sentences([[4] * 6]).layout
+    rotation = llama.LlamaRotaryEmbedding(config)(x[None], layout.positions[None])
+    expected, _ = theirs(x[None], position_embeddings=rotation, attention_mask=None)
+    torch.testing.assert_close(ours(x, layout, rotation_at(layout.positions, 8)), expected[0], atol=1e-5, rtol=1e-5)
+
+
+sentences = st.lists(st.integers(4, 39), min_size=1, max_size=8)
+
+
+@kinds
+@settings(max_examples=20, deadline=None)
+@given(pairs=st.lists(st.tuples(sentences, sentences), min_size=1, max_size=5))
+def test_a_sentence_comes_out_the_same_in_any_company(architecture: Architecture, pairs: Pairs) -> None:
+    model = make_model(architecture)
+    together = model.hidden(make_batch(pairs)).split([len(translation) for _, translation in pairs])
+    for pair, expected in zip(pairs, together, strict=True):
+        torch.testing.assert_close(model.hidden(make_batch([pair])), expected, atol=2e-5, rtol=1e-4)
+
+
+@kinds
+def test_the_future_has_no_influence(architecture: Architecture) -> None:
+    model = make_model(architecture)
+    one, other = (model.hidden(make_batch([([5, 6, 3], [9, 8, 7, last, 4])])) for last in (6, 30))
+    torch.testing.assert_close(one[:4], other[:4])
+    assert not torch.allclose(one[4], other[4])
+
+
+@kinds
+def test_gradients_reach_every_parameter(architecture: Architecture) -> None:
+    model = make_model(architecture).train()
+    model(make_batch(PAIRS), smoothing=0.1)[0].backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@kinds
+def test_filler_changes_neither_loss_nor_gradients(architecture: Architecture) -> None:
+    model = make_model(architecture)
+    plain = make_batch(PAIRS)
+    filled = make_batch([*PAIRS, ([0] * 5, [0] * 4), ([0], [0])])
+    filled.labels[len(plain.labels) :] = IGNORED_LABEL
+    results = []
+    for batch in (plain, filled):
+        model.zero_grad()
+        loss_sum, nll_sum = model(batch, smoothing=0.1)
+        loss_sum.backward()
+        results.append([loss_sum, nll_sum, *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(results[1], results[0], atol=1e-4, rtol=1e-4)
+
+
+def decode_all(model: Transformer, pairs: Pairs) -> Tensor:
+    """Hidden vectors of the forced translations, one step at a time, [S, steps, d]."""
+    targets = [[START, *translation[:-1]] for _, translation in pairs]
+    longest = max(map(len, targets))
+    padded = torch.tensor([target + [0] * (longest - len(target)) for target in targets])
+    state = model.start_decoding(pack_sentences([source for source, _ in pairs]), beam=1, max_length=longest)
+    return torch.stack([model.decode_step(padded[:, step], state) for step in range(longest)], dim=1)
+
+
+@pytest.mark.parametrize("architecture", [*RECIPES.values(), *KINDS.values()], ids=[*RECIPES, *KINDS])
+def test_decoding_step_by_step_equals_the_whole_at_once(architecture: Architecture) -> None:
+    shallow = architecture.replaced(vocabulary=40, encoder_layers=2, decoder_layers=2)
+    model = make_model(shallow)
+    whole = model.hidden(make_batch(PAIRS)).split([len(translation) for _, translation in PAIRS])
+    for stepwise, expected in zip(decode_all(model, PAIRS), whole, strict=True):
+        torch.testing.assert_close(stepwise[: len(expected)], expected, atol=1e-4, rtol=1e-4)
+
+
+@kinds
+def test_hypotheses_can_be_reordered_and_finished_sentences_dropped(architecture: Architecture) -> None:
+    model = make_model(architecture)
+    sources = [[5, 6, 7, 3], [4, 3], [8, 5, 3]]
+    state = model.start_decoding(pack_sentences(sources), beam=2, max_length=4)
+    model.decode_step(torch.full((6,), START), state)
+    model.decode_step(torch.tensor([10, 11, 12, 13, 14, 15]), state)
+    state.reorder(torch.tensor([1, 0, 3, 3, 4, 4]))
+    model.decode_step(torch.tensor([20, 21, 22, 23, 24, 25]), state)
+    state.keep_sentences(torch.tensor([2, 0]))
+    assert (state.sentences, state.hypotheses, state.step) == (2, 4, 3)
+    hidden = model.decode_step(torch.tensor([30, 31, 32, 33]), state)
+
+    said = [(2, [14, 24, 30]), (2, [14, 25, 31]), (0, [11, 20, 32]), (0, [10, 21, 33])]
+    for row, (sentence, tokens) in zip(hidden, said, strict=True):
+        expected = model.hidden(make_batch([(sources[sentence], [*tokens, END])]))[-1]
+        torch.testing.assert_close(row, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_decoding_refuses_more_tokens_than_it_was_started_for() -> None:
+    model = make_model(SMALLEST)
+    state = model.start_decoding(pack_sentences([[5, 3]]), beam=2, max_length=1)
+    with pytest.raises(ValueError, match="3 tokens were given for 2 hypotheses"):
+        model.decode_step(torch.tensor([START] * 3), state)
+    model.decode_step(torch.tensor([START] * 2), state)
+    with pytest.raises(ValueError, match="already have the 1 tokens"):
+        model.decode_step(torch.tensor([START] * 2), state)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_parameter_count_is_that_of_the_built_model(name: str) -> None:
+    for architecture in (RECIPES[name], RECIPES[name].replaced(qk_norm=True)):
+        with torch.device("meta"):
+            model = Transformer(architecture)
+        assert parameter_count(architecture) == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_modern_is_as_large_as_base() -> None:
+    ratio = parameter_count(RECIPES["modern"]) / parameter_count(RECIPES["transformer-base"])
+    assert ratio == pytest.approx(1, abs=0.03)
+    assert parameter_count(RECIPES["transformer-base"]) == 60_917_760
+
+
+def test_an_impossible_architecture_is_refused() -> None:
+    with pytest.raises(ValueError, match="use a multiple of 16"):
+        SMALLEST.replaced(d_model=500, heads=8)
+
+
+def test_the_seed_decides_all_weights_and_their_scale_is_as_designed() -> None:
+    torch.manual_seed(5)
+    one = Transformer(SMALLEST).state_dict()
+    torch.manual_seed(5)
+    model = Transformer(SMALLEST)
+    assert all(torch.equal(one[name], value) for name, value in model.state_dict().items())
+    assert model.embedding.weight.std().item() == pytest.approx(32**-0.5, rel=0.1)
+    layer = model.decoder[0]
+    assert layer.self_attention.qkv.weight.abs().max().item() == pytest.approx((6 / 64 / 2) ** 0.5, rel=0.02)
+    assert layer.cross_attention.out.weight.abs().max().item() == pytest.approx((6 / 64) ** 0.5, rel=0.02)
+    assert layer.feed_forward.widen.weight.abs().max().item() == pytest.approx((6 / 96) ** 0.5, rel=0.02)
+
+
+def test_sinusoids_grow_with_the_longest_sentence() -> None:
+    model = make_model(SMALLEST)
+    assert model.positions is not None
+    before = model.positions.table.clone()
+    long = make_batch([([5] * 700, [6] * 3)])
+    assert model.hidden(long).isfinite().all()
+    torch.testing.assert_close(model.positions.table[: len(before)], before)
+    assert not any("positions" in name for name in model.state_dict())
+
+
+@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
+def test_each_dropout_acts_in_training_only(rate: str) -> None:
+    off = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    model = make_model(SMALLEST.replaced(**(off | {rate: 0.5})))
+    still, moved = model.hidden(make_batch(PAIRS)), model.train().hidden(make_batch(PAIRS))
+    assert not torch.allclose(still, moved)
+    torch.testing.assert_close(model.eval().hidden(make_batch(PAIRS)), still)
+
+
+@kinds
+def test_bfloat16_autocast_on_a_cpu_stays_close(architecture: Architecture) -> None:
+    model = make_model(architecture)
+    exact, _ = model(make_batch(PAIRS), smoothing=0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded, _ = model(make_batch(PAIRS), smoothing=0.1)
+    torch.testing.assert_close(rounded, exact, rtol=0.02, atol=0.0)
+
+
+@pytest.mark.parametrize("kind", ["classic", "modern"])
+def test_the_compiler_takes_the_model_whole_once_the_grids_are_made(kind: str) -> None:
+    model = make_model(KINDS[kind])
+    batch = make_batch(PAIRS)
+    expected, _ = model(batch, smoothing=0.1)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    assert batch.source.layout.grid is not None
+    assert batch.target.layout.grid is not None
+    actual, _ = compiled(batch, smoothing=0.1)
+    torch.testing.assert_close(actual, expected)
+    actual.backward()
+
+
+def reversal(generator: torch.Generator, count: int) -> Pairs:
+    """Random words, to be said in reverse order."""
+    pairs = []
+    for _ in range(count):
+        length = int(torch.randint(3, 9, (1,), generator=generator))
+        words = torch.randint(4, 20, (length,), generator=generator).tolist()
+        pairs.append(([*words, END], [*reversed(words), END]))
+    return pairs
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_a_tiny_model_learns_to_reverse(positions: str) -> None:
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    base = SMALLEST if positions == "sinusoidal" else MODERN
+    model = Transformer(base.replaced(vocabulary=20, d_model=64, feed_forward=128, dropout=0.0))
+    steps = 350
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.2)
+    for _ in range(steps):
+        batch = make_batch(reversal(generator, 64))
+        loss_sum, _ = model(batch)
+        optimizer.zero_grad()
+        (loss_sum / len(batch.labels)).backward()
+        optimizer.step()
+        schedule.step()
+    held_out = make_batch(reversal(generator, 100))
+    with torch.no_grad():
+        _, nll_sum = model.eval()(held_out)
+        correct = (model.logits(model.hidden(held_out)).argmax(-1) == held_out.labels).float().mean()
+    assert nll_sum / len(held_out.labels) < 0.1
+    assert correct > 0.97
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@kinds
+def test_packed_bfloat16_on_cuda_agrees_with_float32_on_the_cpu(architecture: Architecture) -> None:
+    wide = architecture.replaced(d_model=128, heads=2)
+    model = make_model(wide)
+    expected, _ = model(make_batch(PAIRS), smoothing=0.1)
+    model.to("cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        actual, _ = model(make_batch(PAIRS).to("cuda"), smoothing=0.1)
+    actual.backward()
+    torch.testing.assert_close(actual.cpu(), expected, rtol=0.02, atol=0.0)
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
