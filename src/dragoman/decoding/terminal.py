@@ -1,0 +1,198 @@
+"""Translating and scoring as commands: files, pipes, and people who type."""
+
+import json
+import queue
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+
+from dragoman.config import resolve
+from dragoman.corpus.dataset import DataSet
+from dragoman.decoding import scoring
+from dragoman.decoding.translator import LOOK_AHEAD, Candidate, Translation, Translator
+from dragoman.errors import DragomanError
+from dragoman.progress import Progress
+from dragoman.terminal import progress_bars, table
+
+SPLITS = ("test", "valid")
+
+
+def translate(model: Path, file: str, overrides: Sequence[str], *, n_best: int, scores: bool, as_json: bool) -> None:
+    """Translate a file, standard input, or lines typed at a terminal."""
+    translator = Translator.load(model, **_decoding_changes(overrides))
+    if file == "-" and sys.stdin.isatty():
+        _converse(translator, n_best, scores)
+        return
+    done = 0
+    with _opened(file) as lines, progress_bars(Console(stderr=True)) as progress:
+        for block in _as_they_come(line.removesuffix("\n") for line in lines):
+            for source, translation in zip(block, translator.translate_scored(block, n_best), strict=True):
+                _write(source, translation, n_best, scores, as_json)
+            done += len(block)
+            if not sys.stdout.isatty():
+                progress("Translating lines", done, None)
+
+
+def _decoding_changes(overrides: Sequence[str]) -> dict[str, Any]:
+    """The decoding settings that were given, checked before a model is read."""
+    options = resolve(None, overrides).settings.decoding
+    keys = [override.partition("=")[0] for override in overrides]
+    if others := [key for key in keys if not key.startswith("decoding.")]:
+        raise DragomanError(f"{', '.join(others)} does not change a translation: only settings under decoding do.")
+    return {name: getattr(options, name) for name in (key.removeprefix("decoding.") for key in keys)}
+
+
+def _opened(file: str) -> TextIO:
+    """Text whose lines end at line feeds alone; bytes that are no UTF-8 are replaced, so that no line is lost."""
+    try:
+        source = sys.stdin.buffer.fileno() if file == "-" else file
+        return open(source, encoding="utf-8", errors="replace", newline="\n", closefd=file != "-")
+    except OSError as error:
+        raise DragomanError(f"{file} cannot be read ({error.strerror}): check the path.") from None
+
+
+def _as_they_come(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Blocks of the lines that are there: many from a file, which is fast; one from a slow pipe, which then answers."""
+    ready: queue.Queue[str | None] = queue.Queue(2 * LOOK_AHEAD)
+
+    def read() -> None:
+        for line in lines:
+            ready.put(line)
+        ready.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    open_ended = True
+    while open_ended:
+        block = [ready.get()]
+        while block[-1] is not None and len(block) < LOOK_AHEAD and not ready.empty():
+            block.append(ready.get())
+        open_ended = block[-1] is not None
+        if whole := [line for line in block if line is not None]:
+            yield whole
+
+
+def _candidates(translation: Translation, n_best: int) -> list[Candidate]:
+    return [Candidate(translation.text, translation.score), *translation.alternatives][:n_best]
+
+
+def _write(source: str, translation: Translation, n_best: int, scores: bool, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"source": source, **asdict(translation)}, ensure_ascii=False), flush=True)
+        return
+    for candidate in _candidates(translation, n_best):
+        print(f"{candidate.score:.4f}\t{candidate.text}" if scores else candidate.text, flush=True)
+
+
+def _converse(translator: Translator, n_best: int, scores: bool) -> None:
+    """A prompt for people: type a sentence, see its translation."""
+    console = Console()
+    languages = translator.languages
+    prompt = f"{languages.source}> " if languages else "> "
+    answer = f"{languages.target}> " if languages else "  "
+    console.print("Type a sentence and press Enter; Ctrl-D leaves.", style="dim")
+    while True:
+        try:
+            line = input(prompt)
+        except (EOFError, KeyboardInterrupt):
+            console.print()
+            return
+        (translation,) = translator.translate_scored([line], n_best)
+        for candidate in _candidates(translation, n_best):
+            score = f"[dim]{candidate.score:.2f}[/dim] " if scores else ""
+            console.print(f"[dim]{answer}[/dim]{score}[bold]{escape(candidate.text)}[/bold]", highlight=False)
+
+
+def score(
+    systems: Sequence[str],
+    source: Path | None,
+    reference: Path | None,
+    data: Path | None,
+    split: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Score one system, or compare two."""
+    if len(systems) > 2:
+        raise DragomanError(f"score takes one system or two, not {len(systems)}.")
+    sources, references = _evaluation_text(source, reference, data, split)
+    with progress_bars(Console(stderr=True)) as progress:
+        outputs = [_translations(system, sources, progress) for system in systems]
+    for system, output in zip(systems, outputs, strict=True):
+        if len(output) != len(references):
+            raise DragomanError(
+                f"{system} has {len(output):,} lines, the references {len(references):,}: they must belong together."
+            )
+    if len(systems) == 1:
+        _show_score(scoring.score(outputs[0], references), as_json=as_json)
+    else:
+        _show_comparison(systems, scoring.compare(outputs[0], outputs[1], references), as_json=as_json)
+
+
+def _evaluation_text(
+    source: Path | None, reference: Path | None, data: Path | None, split: str
+) -> tuple[list[str] | None, list[str]]:
+    if data is not None:
+        if split not in SPLITS:
+            raise DragomanError(f"--split {split} is not known: use {' or '.join(SPLITS)}.")
+        opened = DataSet(data)
+        opened.pairs("test" if split == "test" else "valid")
+        return opened.text("test" if split == "test" else "valid")
+    if reference is None:
+        raise DragomanError("score needs references: give --ref FILE (and --src FILE for models), or --data DATA.")
+    return None if source is None else _read_lines(source), _read_lines(reference)
+
+
+def _read_lines(path: Path) -> list[str]:
+    with _opened(str(path)) as lines:
+        return [line.removesuffix("\n") for line in lines]
+
+
+def _translations(system: str, sources: list[str] | None, progress: Progress) -> list[str]:
+    """What a system says: read from a file of translations, or translated by a model."""
+    if Path(system).is_file():
+        return _read_lines(Path(system))
+    translator = Translator.load(system)
+    if sources is None:
+        raise DragomanError(f"{system} is a model and needs text to translate: give --src FILE or --data DATA.")
+    output = []
+    for translation in translator.translate_stream(sources, look_ahead=256):
+        output.append(translation.text)
+        progress(f"Translating with {system}", len(output), len(sources))
+    return output
+
+
+def _show_score(found: scoring.Score, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(found), indent=2))
+        return
+    rows = table("", "score", "signature", right=(1,))
+    for measure in (found.bleu, found.chrf):
+        rows.add_row(measure.name, f"{measure.value:.2f}", measure.signature)
+    Console().print(rows)
+
+
+def _show_comparison(systems: Sequence[str], found: scoring.Comparison, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(found), indent=2))
+        return
+    console = Console()
+    rows = table("", *map(str, systems), "difference", "p", right=(1, 2, 3, 4))
+    for difference in (found.bleu, found.chrf):
+        values = (
+            f"{value:.2f} ± {margin:.2f}"
+            for value, margin in (
+                (difference.baseline, difference.baseline_margin),
+                (difference.system, difference.system_margin),
+            )
+        )
+        rows.add_row(difference.name, *values, f"{difference.gain:+.2f}", f"{difference.p_value:.3f}")
+    console.print(rows)
+    sure = [difference.name for difference in (found.bleu, found.chrf) if difference.significant]
+    said = f"The difference in {' and '.join(sure)} is significant" if sure else "No difference is significant"
+    console.print(f"{said} (paired bootstrap, p < {scoring.SIGNIFICANT}).", highlight=False)

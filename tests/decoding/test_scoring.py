@@ -1,0 +1,84 @@
+"""BLEU and chrF: sacreBLEU's own numbers, said the same way."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dragoman.decoding.scoring import compare, score
+from dragoman.errors import DragomanError
+
+REFERENCES = ["The cat is on the mat.", "Hello world, my friend!", "The dog ran away very quickly today."] * 8
+GOOD = ["The cat sat on the mat.", "Hello world, my friend", "A dog ran away quickly today."] * 8
+BAD = ["Cat mat the on.", "Hello friend", "A dog was there."] * 8
+OTHER_REFERENCES = ["A cat sat on the mat.", "Hi world, my friend!", "A dog ran off quickly."] * 8
+
+
+def sacrebleu(folder: Path, *arguments: str, **files: list[str]) -> str:
+    """What sacreBLEU's command line prints."""
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", *arguments, "-m", "bleu", "chrf"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_scores_and_signatures_are_those_of_sacrebleu(tmp_path: Path) -> None:
+    arguments = ("ref", "ref2", "-i", "out", "-w", "10", "-f", "json")
+    theirs = json.loads(sacrebleu(tmp_path, *arguments, out=GOOD, ref=REFERENCES, ref2=OTHER_REFERENCES))
+    ours = score(GOOD, REFERENCES, OTHER_REFERENCES)
+    for measure, expected in zip((ours.bleu, ours.chrf), theirs, strict=True):
+        assert measure.name == expected["name"]
+        assert measure.value == pytest.approx(expected["score"], abs=1e-8)
+        assert measure.signature == expected["signature"]
+    assert ours.sentences == len(GOOD)
+    assert str(ours.bleu).startswith(f"BLEU {ours.bleu.value:.2f} (nrefs:2|case:mixed|eff:no|tok:13a|")
+
+
+def test_the_comparison_is_that_of_sacrebleu(tmp_path: Path) -> None:
+    arguments = ("ref", "-i", "bad", "good", "--paired-bs", "--paired-bs-n", "200", "-w", "4", "-f", "text")
+    printed = sacrebleu(tmp_path, *arguments, bad=BAD, good=GOOD, ref=REFERENCES)
+    ours = compare(BAD, GOOD, REFERENCES, resamples=200)
+    for difference in (ours.bleu, ours.chrf):
+        assert f" {difference.baseline:.4f} (" in printed
+        assert f" {difference.system:.4f} (" in printed
+        assert f" ± {difference.baseline_margin:.4f})" in printed
+        assert f" ± {difference.system_margin:.4f})" in printed
+        assert f"(p = {difference.p_value:.4f})*" in printed
+        assert difference.signature in printed
+        assert difference.significant
+        assert difference.gain > 0
+
+
+def test_a_system_is_not_better_than_itself() -> None:
+    same = compare(GOOD, GOOD, REFERENCES, resamples=100)
+    assert not same.bleu.significant
+    assert same.bleu.gain == 0
+
+
+@pytest.mark.parametrize(("language", "tokenizer"), [("de", "13a"), (None, "13a"), ("zh", "zh"), ("zh-TW", "zh")])
+def test_the_signature_names_the_tokenizer_of_the_language(language: str | None, tokenizer: str) -> None:
+    assert f"tok:{tokenizer}" in score(GOOD, REFERENCES, language=language).bleu.signature
+
+
+def test_japanese_can_be_scored_without_extras() -> None:
+    signature = score(["猫がいる。"], ["猫がいます。"], language="ja").bleu.signature
+    assert "tok:char" in signature or "tok:ja-mecab" in signature
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    with pytest.raises(DragomanError, match="24 translations but 23 references"):
+        score(GOOD, REFERENCES[1:])
+    with pytest.raises(DragomanError, match="no references"):
+        score(GOOD)
+    with pytest.raises(DragomanError, match="no translations"):
+        score([], [])
+    with pytest.raises(DragomanError, match="24 translations but 1 references"):
+        compare(GOOD, BAD, ["one"])
+
+
+def test_scoring_needs_no_torch() -> None:
+    code = "import sys, dragoman.decoding.scoring as s; s.score(['a'], ['a']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
