@@ -1,0 +1,76 @@
+"""`dragoman demo`: the whole road on a corpus that needs no download, with a word on each part of it."""
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from dragoman import config
+from dragoman.corpus import catalog
+from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.prepare import prepare
+from dragoman.corpus.summary import show_splits
+from dragoman.decoding import scoring
+from dragoman.decoding.translator import Translator
+from dragoman.launch import local
+from dragoman.terminal import progress_bars, span
+from dragoman.training.session import Job
+
+RECIPE = "tiny"
+SENTENCES = (
+    "The old teacher reads a long book in the garden.",
+    "Why did the children not eat the soup yesterday?",
+    "Tomorrow my sister will give the doctor a red umbrella.",
+    "He must call the friendly engineer because the car is too expensive.",
+    "On 3 May 2021 three students bought 17 apples.",
+)
+
+
+def run(out: Path, workers: int, console: Console) -> None:
+    """Prepare, train, score and translate. A demo that was interrupted goes on."""
+    started = time.perf_counter()
+    settings = config.resolve(RECIPE).settings
+    data_path, run_path = out / "data", out / "run"
+
+    _heading(console, "1. Prepare", f"dragoman prepare demo --recipe {RECIPE} --out {data_path}")
+    with progress_bars(console) as progress:
+        prepare(catalog.resolve("demo"), data_path, settings, workers=workers, progress=progress)
+    data = DataSet(data_path)
+    show_splits(data, console)
+
+    _heading(console, "2. Train", f"dragoman train {RECIPE} --data {data_path} --out {run_path} --workers {workers}")
+    reason = local.train(Job(settings, data_path, run_path, local.worker_threads(workers)), workers)
+    if reason == "interrupted":
+        console.print("The same command goes on from here.")
+        return
+
+    _heading(console, "3. Score", f"dragoman score {run_path} --data {data_path}")
+    translator = Translator.load(run_path)
+    sources, references = data.text("test")
+    translations: list[str] = []
+    with progress_bars(console) as progress:
+        for translation in translator.translate_stream(sources, look_ahead=100):
+            translations.append(translation.text)
+            progress("Translating the test set", len(translations), len(sources))
+    found = scoring.score(translations, references)
+    exact = sum(mine == theirs for mine, theirs in zip(translations, references, strict=True))
+    console.print(
+        f"On {len(sources)} sentences with combinations of words that it has never seen: "
+        f"[bold]BLEU {found.bleu.value:.1f}[/bold], chrF {found.chrf.value:.1f}; {exact} are the reference exactly.",
+        highlight=False,
+    )
+
+    _heading(console, "4. Translate", f"dragoman translate {run_path}")
+    for source, text in zip(SENTENCES, translator.translate(SENTENCES), strict=True):
+        console.print(f"  {escape(source)}\n  [bold]{escape(text)}[/bold]\n", highlight=False)
+
+    console.print(f"That took {span(time.perf_counter() - started)}. What next:", highlight=False)
+    console.print(f"  dragoman translate {run_path}            type sentences of your own", highlight=False)
+    console.print(f"  dragoman inspect {run_path}              what the run is made of", highlight=False)
+    console.print(f"  tensorboard --logdir {run_path}          its curves", highlight=False)
+    console.print("  dragoman prepare --list                   corpora to train on in earnest", highlight=False)
+
+
+def _heading(console: Console, title: str, command: str) -> None:
+    console.print(f"\n[bold]{title}[/bold]  [dim]{escape(command)}[/dim]", highlight=False)

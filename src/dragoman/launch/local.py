@@ -1,0 +1,116 @@
+"""Workers on this machine, started and watched by torch's elastic agent."""
+
+import os
+import signal
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+import psutil
+import torch
+from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from dragoman.config import Decoding, Settings
+from dragoman.corpus.dataset import DataSet
+from dragoman.decoding import scoring
+from dragoman.decoding.translator import Translator
+from dragoman.errors import DragomanError
+from dragoman.model.transformer import Transformer
+from dragoman.training import session
+from dragoman.training.evaluate import Quality
+from dragoman.training.session import Job
+
+RESTARTS = 3
+"""How often lost workers are started again, from the last checkpoint."""
+GRACE_S = 60
+"""How long workers may take to finish their step and save."""
+
+
+@dataclass(frozen=True)
+class BeamJudge:
+    """Judges a model by its translations, searched for as its users will."""
+
+    data: DataSet
+    options: Decoding
+
+    def translate(self, model: Transformer, lines: Sequence[str]) -> list[str]:
+        return Translator(model, self.data.tokenizer, self.options).translate(lines)
+
+    def score(self, translations: Sequence[str], references: Sequence[str]) -> Quality:
+        found = scoring.score(translations, references, language=self.data.languages.target)
+        return Quality(found.bleu.value, found.bleu.signature, found.chrf.value, found.chrf.signature)
+
+
+def make_judge(settings: Settings, data: DataSet) -> BeamJudge:
+    return BeamJudge(data, settings.decoding)
+
+
+def train(job: Job, workers: int) -> str:
+    """Train on this machine, and give the reason of the end. A world that torchrun has made is joined as it is."""
+    if workers == 1 or session.launched_by_others():
+        return session.train(job, make_judge)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=workers,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=RESTARTS,
+        shutdown_timeout=GRACE_S,
+        signals_to_handle="SIGTERM",
+        logs_specs=DefaultLogsSpecs(),
+    )
+    earlier = signal.signal(signal.SIGINT, _ask_workers_to_stop)
+    try:
+        outcomes = elastic_launch(config, _work)(job)
+    except SignalException:
+        return "interrupted"
+    except ChildFailedError as error:
+        raise DragomanError(_explain(error, job)) from None
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    first = outcomes[0]
+    if isinstance(first, DragomanError):
+        raise first
+    return str(first)
+
+
+def _work(job: Job) -> str | DragomanError:
+    """What a worker runs. A user's mistake is handed back: raised, it would look like a crash and be tried again."""
+    try:
+        return session.train(job, make_judge)
+    except DragomanError as error:
+        return error
+
+
+def _ask_workers_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the form of a signal handler)
+    """A terminal's Ctrl-C reaches the workers too; one that was sent to this process alone is passed on."""
+    for child in psutil.Process().children():
+        child.send_signal(signal.SIGTERM)
+
+
+def _explain(error: ChildFailedError, job: Job) -> str:
+    rank, failure = error.get_first_failure()
+    how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+    if failure.exitcode == session.EXIT_AT_ONCE:
+        return f"Left at once, without a last checkpoint: the same command goes on from the newest one in {job.run}."
+    message = failure.message if isinstance(failure.message, str) else str(failure.message.get("message", ""))
+    reason = message.strip().splitlines()[-1] if message.strip() else how
+    return (
+        f"Worker {rank} failed again and again ({how}): {reason}. What was trained is safe in {job.run}; the same "
+        "command goes on from there."
+    )
+
+
+def default_workers() -> int:
+    """One for each GPU; on a CPU one, whose threads share all cores."""
+    return max(1, torch.cuda.device_count())
+
+
+def worker_threads(workers: int) -> int:
+    """Cores of this machine for each worker."""
+    return max(1, len(os.sched_getaffinity(0)) // workers)

@@ -1,0 +1,215 @@
+"""Who listens to the events of a run as they happen: TensorBoard and the terminal. They show what events say."""
+
+import math
+import time
+from collections import deque
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from dragoman import events
+from dragoman.config import Settings
+from dragoman.events import Event
+from dragoman.terminal import count, size, span
+
+RECENT_STEPS = 50
+PLAIN_INTERVAL_S = 10.0
+
+
+class Sink(Protocol):
+    """Something that is told every event."""
+
+    def record(self, event: Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TensorBoardSink:
+    """The scalars that people know from TensorBoard, and samples as text."""
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # Slow to import, and only one worker needs it.
+
+        # What a killed run wrote after its last checkpoint is about to be written again.
+        self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, events.StepDone):
+            scalars = {
+                "train/loss": event.loss,
+                "train/learning_rate": event.learning_rate,
+                "train/gradient_norm": event.gradient_norm,
+                "speed/step_s": event.step_s,
+                "speed/tokens_per_s": (event.source_tokens + event.target_tokens) / event.step_s,
+            }
+            self._add(scalars, event.step)
+        elif isinstance(event, events.EvaluationDone):
+            scores = {"eval/loss": event.loss, "eval/perplexity": event.perplexity}
+            scores |= {} if event.bleu is None else {"eval/bleu": event.bleu}
+            scores |= {} if event.chrf is None else {"eval/chrf": event.chrf}
+            self._add(scores, event.step)
+            text = "\n\n".join(
+                f"**source** {sample['source']}  \n**reference** {sample['reference']}  \n"
+                f"**translation** {sample['translation']}"
+                for sample in event.samples
+            )
+            if text:
+                self._writer.add_text("eval/samples", text, event.step)
+            self._writer.flush()
+
+    def _add(self, scalars: dict[str, float], step: int) -> None:
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Pace:
+    """How fast a run is now and when it will be done, evaluations included."""
+
+    def __init__(self, total_steps: int, evaluate_every: int) -> None:
+        self._total_steps = total_steps
+        self._evaluate_every = evaluate_every
+        self._steps: deque[tuple[float, int]] = deque(maxlen=RECENT_STEPS)
+        self._evaluations_s: deque[float] = deque(maxlen=3)
+        self._step = 0
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, events.StepDone):
+            self._step = event.step
+            self._steps.append((event.step_s, event.source_tokens + event.target_tokens))
+        elif isinstance(event, events.EvaluationDone):
+            self._evaluations_s.append(event.evaluation_s)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Source and target tokens a second over the latest steps."""
+        return sum(tokens for _, tokens in self._steps) / max(1e-9, sum(step_s for step_s, _ in self._steps))
+
+    @property
+    def left_s(self) -> float:
+        if not self._steps:
+            return math.nan
+        step_s = sum(step_s for step_s, _ in self._steps) / len(self._steps)
+        evaluation_s = sum(self._evaluations_s) / max(1, len(self._evaluations_s))
+        steps_left = self._total_steps - self._step
+        evaluations_left = math.ceil(self._total_steps / self._evaluate_every) - self._step // self._evaluate_every
+        return steps_left * step_s + max(0, evaluations_left) * evaluation_s
+
+
+class TerminalSink:
+    """A progress bar on a terminal, a line now and then elsewhere; evaluations as rows of a table."""
+
+    def __init__(self, console: Console, settings: Settings) -> None:
+        self._console = console
+        self._pace = Pace(settings.training.steps, settings.evaluation.every)
+        self._total = settings.training.steps
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        if console.is_terminal:
+            columns = (TextColumn("[bold]{task.completed:,}[/bold] of {task.total:,} steps"), BarColumn(bar_width=24))
+            self._bar = Progress(*columns, TextColumn("{task.description}"), console=console, transient=True)
+            self._task = self._bar.add_task("starting", total=self._total)
+            self._bar.start()
+        self._last_line_at_s = -math.inf
+        self._loss = math.nan
+        self._header_due = True
+
+    def record(self, event: Event) -> None:
+        self._pace.record(event)
+        if isinstance(event, events.StepDone):
+            self._show_step(event)
+        elif isinstance(event, events.EvaluationDone):
+            self._show_evaluation(event)
+        else:
+            self._say(event)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _show_step(self, event: events.StepDone) -> None:
+        # The first losses fall fast; afterwards a bar that jumps with every batch would be hard to read.
+        self._loss = event.loss if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * event.loss
+        text = f"loss {self._loss:.3f}  {count(self._pace.tokens_per_s)} tokens/s  {span(self._pace.left_s)} left"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=event.step, description=text)
+        elif time.monotonic() - self._last_line_at_s >= PLAIN_INTERVAL_S:
+            self._last_line_at_s = time.monotonic()
+            self._print(f"step {count(event.step)} of {count(self._total)}  {text}")
+
+    def _show_evaluation(self, event: events.EvaluationDone) -> None:
+        if self._header_due:
+            self._header_due = False
+            self._print("[dim]    step  train loss  valid loss  perplexity    BLEU    chrF    took[/dim]")
+        bleu = "-" if event.bleu is None else f"{event.bleu:.1f}"
+        chrf = "-" if event.chrf is None else f"{event.chrf:.1f}"
+        losses = f"{self._loss:>10.3f}  {event.loss:>10.3f}  {event.perplexity:>10.2f}"
+        self._print(f"{event.step:>8,}  {losses}  {bleu:>6}  {chrf:>6}  {span(event.evaluation_s):>6}")
+        if event.samples:
+            sample = event.samples[0]
+            self._print(f"[dim]          {escape(sample['source'])} -> [/dim]{escape(sample['translation'])}")
+
+    def _say(self, event: Event) -> None:
+        text = sentence(event)
+        if text:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False)
+
+
+def sentence(event: Event) -> str:
+    """An event as people would say it; empty for those that are not worth a line."""
+    match event:
+        case events.RunStarted():
+            begun = f"goes on from step {count(event.resumed_step)}" if event.resumed_step else "begins"
+            workers = "1 worker" if event.world == 1 else f"{event.world} workers"
+            return (
+                f"[bold]{escape(event.run)}[/bold] {begun}: {event.parameters / 1e6:.1f} M parameters, {workers}, "
+                f"{event.device}, {event.precision}"
+            )
+        case events.CheckpointFailed():
+            return (
+                f"[bold red]The checkpoint of step {count(event.step)} could not be written ({escape(event.reason)}). "
+                "Training goes on and older checkpoints are kept: make room on the disk.[/bold red]"
+            )
+        case events.CheckpointRejected():
+            return (
+                f"[yellow]Checkpoint {event.name} is damaged ({escape(event.reason)}): the one before is used.[/yellow]"
+            )
+        case events.MicroBatchesCut():
+            step = count(event.step)
+            return f"[yellow]Step {step} did not fit into memory: cut into {event.micro_batches} pieces.[/yellow]"
+        case events.StepSkipped():
+            return f"[yellow]Step {count(event.step)} was skipped: its loss or gradient is not finite.[/yellow]"
+        case events.RolledBack():
+            return (
+                f"[yellow]Too many steps were skipped: back to step {count(event.to_step)} with "
+                f"{event.rate_factor:g} times the learning rate.[/yellow]"
+            )
+        case events.CheckpointsAveraged():
+            bleu = "" if event.bleu is None else f", BLEU {event.bleu:.1f}"
+            return f"Average of {len(event.names)} checkpoints: validation loss {event.nll:.3f}{bleu}"
+        case events.RunEnded():
+            return _ENDINGS[event.reason].format(step=count(event.step), elapsed=span(event.elapsed_s))
+        case events.CheckpointSaved() if event.written_s > 30:
+            return (
+                f"[dim]Checkpoint {event.name}: {size(event.size_bytes)} took {span(event.written_s)} to write.[/dim]"
+            )
+    return ""
+
+
+_ENDINGS = {
+    "finished": "Finished after {step} steps and {elapsed} of training.",
+    "patience": "Stopped after {step} steps and {elapsed}: the validation score no longer got better.",
+    "interrupted": "Stopped at step {step} after {elapsed}; the same command goes on from there.",
+    "diverged": (
+        "[bold red]Gave up at step {step}: the loss stayed not finite even at lower rates. Lower schedule.rate, "
+        "lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs in the data.[/bold red]"
+    ),
+}

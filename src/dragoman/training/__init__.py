@@ -1,0 +1,1 @@
+"""The exact distributed training of a model, and its checkpoints."""

@@ -1,0 +1,238 @@
+"""Checkpoints: folders that are whole or absent, written beside the training, read without running anything.
+
+```
+checkpoints/
+  step-00001000/
+    weights.safetensors      what to translate with: the weights, or their running average
+    trained.safetensors      the weights as trained, only where the above is a running average
+    optimizer.safetensors    the optimizer's state
+    state.json               step, place in the data, scores so far
+    model.json               architecture, languages, decoding settings
+    tokenizer.model          SentencePiece
+    checksums.json           the hash of every file above
+  last -> step-00001000      newest; best-loss and best-bleu likewise
+```
+"""
+
+import hashlib
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dragoman.errors import DragomanError
+from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
+from dragoman.model.store import WEIGHTS_FILE, Description, read_tensors
+from dragoman.rundir import publish_folder, read_json, sync_folder, write_json
+from dragoman.training.feed import Position
+
+TRAINED_FILE = "trained.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "state.json"
+CHECKSUMS_FILE = "checksums.json"
+LAST, BEST_LOSS, BEST_BLEU, AVERAGED = "last", "best-loss", "best-bleu", "averaged"
+Record = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Where a run is, besides its tensors."""
+
+    step: int = 0
+    position: Position = field(default_factory=Position)
+    rate_factor: float = 1.0
+    """Lowered when a run goes back to a checkpoint after steps that were not finite."""
+    rollbacks: int = 0
+    best: Mapping[str, float] = field(default_factory=dict)
+    """Best validation value so far by metric."""
+    stale_evaluations: int = 0
+    """Evaluations in a row without a better value."""
+    loss: float | None = None
+    """Validation loss at this step, if it was evaluated."""
+    elapsed_s: float = 0.0
+    """Training time over all sessions of the run."""
+
+    @classmethod
+    def from_json(cls, content: Any) -> "TrainingState":
+        return cls(**{**content, "position": Position(**content["position"])})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of everything that a checkpoint holds, which training no longer touches."""
+
+    state: TrainingState
+    weights: Mapping[str, Tensor]
+    trained: Mapping[str, Tensor] | None
+    optimizer: Mapping[str, Tensor]
+
+    def files(self) -> dict[str, Mapping[str, Tensor]]:
+        tensors = {WEIGHTS_FILE: self.weights, OPTIMIZER_FILE: self.optimizer}
+        return tensors if self.trained is None else {**tensors, TRAINED_FILE: self.trained}
+
+
+def copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU that share nothing with the originals."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+def folder_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+class Checkpoints:
+    """The checkpoints of a run: writes them in the background, keeps the ones worth keeping."""
+
+    def __init__(self, folder: Path, description: Description, keep_last: int, keep_best: int, record: Record) -> None:
+        self._folder = folder
+        self._description = description
+        self._keep_last = keep_last
+        self._keep_best = keep_best
+        self._record = record
+        self._writer: threading.Thread | None = None
+
+    def save(self, take_snapshot: Callable[[], Snapshot], links: Sequence[str]) -> None:
+        """Copy what is to be saved, and write it while training goes on. Waits for the one before, if need be."""
+        started = time.perf_counter()
+        self.wait()
+        snapshot = take_snapshot()
+        blocked_s = time.perf_counter() - started
+        self._writer = threading.Thread(target=self._write, args=(snapshot, links, blocked_s), name="checkpoint")
+        self._writer.start()
+
+    def wait(self) -> None:
+        """Return when nothing is being written any more."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def _write(self, snapshot: Snapshot, links: Sequence[str], blocked_s: float) -> None:
+        started = time.perf_counter()
+        name = folder_name(snapshot.state.step)
+        draft = self._folder / f".{name}.{uuid.uuid4().hex[:8]}"
+        try:
+            draft.mkdir()
+            for file, tensors in snapshot.files().items():
+                save_file(dict(tensors), draft / file)
+            self._description.write(draft)
+            write_json(draft / STATE_FILE, asdict(snapshot.state))
+            write_json(draft / CHECKSUMS_FILE, _checksums(draft))
+            publish_folder(draft, self._folder / name)
+            for link in (LAST, *links):
+                point(self._folder / link, name)
+            self._prune()
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            self._record(CheckpointFailed(step=snapshot.state.step, reason=error.strerror or str(error)))
+            return
+        size_bytes = sum(file.stat().st_size for file in (self._folder / name).iterdir())
+        written_s = time.perf_counter() - started
+        self._record(
+            CheckpointSaved(
+                step=snapshot.state.step, name=name, size_bytes=size_bytes, blocked_s=blocked_s, written_s=written_s
+            )
+        )
+
+    def _prune(self) -> None:
+        """Keep the newest, those that links point to, and the best ones that are to be averaged."""
+        present = names(self._folder)
+        linked = {(self._folder / link).resolve().name for link in (LAST, BEST_LOSS, BEST_BLEU)}
+        kept = {*present[: self._keep_last], *best(self._folder, self._keep_best), *linked}
+        for name in present:
+            if name not in kept:
+                shutil.rmtree(self._folder / name)
+
+    def newest_whole(self) -> Path | None:
+        """The newest checkpoint that its checksums confirm. Damaged ones are named and passed over."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for draft in self._folder.glob(".*"):  # What a killed writer left.
+            shutil.rmtree(draft) if draft.is_dir() and not draft.is_symlink() else draft.unlink()
+        for name in names(self._folder):
+            problem = find_damage(self._folder / name)
+            if problem is None:
+                return self._folder / name
+            self._record(CheckpointRejected(name=name, reason=problem))
+        return None
+
+    def write_average(self, step: int, chosen: Sequence[str]) -> Path:
+        """A model whose weights are the mean of several checkpoints'."""
+        draft = self._folder / f".{AVERAGED}.{uuid.uuid4().hex[:8]}"
+        draft.mkdir()
+        save_file(average([self._folder / name for name in chosen]), draft / WEIGHTS_FILE)
+        self._description.write(draft)
+        write_json(draft / STATE_FILE, {"step": step, "average_of": list(chosen)})
+        write_json(draft / CHECKSUMS_FILE, _checksums(draft))
+        publish_folder(draft, self._folder / AVERAGED)
+        return self._folder / AVERAGED
+
+
+def names(folder: Path) -> list[str]:
+    """Checkpoints of a run, the newest first."""
+    return sorted(
+        (path.name for path in folder.glob("step-*") if path.is_dir() and not path.is_symlink()), reverse=True
+    )
+
+
+def best(folder: Path, count: int) -> list[str]:
+    """The checkpoints with the lowest validation loss, the best first."""
+    if count == 0:
+        return []
+    losses = {name: read_json(folder / name / STATE_FILE)["loss"] for name in names(folder)}
+    return sorted((name for name, loss in losses.items() if loss is not None), key=lambda name: losses[name])[:count]
+
+
+def point(link: Path, target: str) -> None:
+    """Make a symbolic link, or move it, in one step."""
+    draft = link.with_name(f".{link.name}.{uuid.uuid4().hex[:8]}")
+    draft.symlink_to(target)
+    draft.replace(link)
+    sync_folder(link.parent)
+
+
+def find_damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint; None where every file is as it was written."""
+    try:
+        expected = read_json(folder / CHECKSUMS_FILE)
+        found = _checksums(folder)
+    except (DragomanError, OSError) as error:
+        return str(error)
+    for file, digest in expected.items():
+        if file not in found:
+            return f"{file} is missing"
+        if found[file] != digest:
+            return f"{file} does not match its checksum"
+    return None
+
+
+def load(folder: Path) -> Snapshot:
+    """Read a checkpoint back."""
+    weights = read_tensors(folder / WEIGHTS_FILE)
+    trained = read_tensors(folder / TRAINED_FILE) if (folder / TRAINED_FILE).exists() else None
+    state = TrainingState.from_json(read_json(folder / STATE_FILE))
+    return Snapshot(state, weights, trained, read_tensors(folder / OPTIMIZER_FILE))
+
+
+def average(folders: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of several checkpoints' weights, summed in float64 so that their order does not matter."""
+    total: dict[str, Tensor] = {}
+    for folder in folders:
+        for name, tensor in read_tensors(folder / WEIGHTS_FILE).items():
+            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    return {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    digests = {}
+    for path in sorted(folder.iterdir()):
+        if path.name != CHECKSUMS_FILE:
+            with path.open("rb") as file:
+                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests

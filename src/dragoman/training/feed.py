@@ -1,0 +1,127 @@
+"""From the plan to tensors: each worker's share of each batch, cut into pieces that fit, made ahead of time."""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dragoman.batching.plan import Indexes, plan_epoch, share
+from dragoman.corpus.shards import Pairs, Tokens
+from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.model.packing import Batch, Packed, pack
+
+AHEAD = 3
+"""Batches that are ready before they are wanted."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run is in its data: all that a resume needs to know."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class Share:
+    """One worker's part of a global batch."""
+
+    position: Position
+    next_position: Position
+    pairs: Indexes
+    """This worker's pairs, from the shortest to the longest."""
+    pieces: Sequence[Batch]
+    """The same as tensors, cut so that each piece fits."""
+    global_pairs: int
+    source_tokens: int
+    target_tokens: int
+    """Tokens of the global batch, which every worker knows without asking."""
+
+
+class Feed:
+    """The shares of one worker, from any position on."""
+
+    def __init__(self, pairs: Pairs, tokenizer: Tokenizer, tokens: int, seed: int, micro_tokens: int) -> None:
+        self._pairs = pairs
+        self._tokenizer = tokenizer
+        self._tokens = tokens
+        self._seed = seed
+        self._lengths = pairs.lengths()
+        self.micro_tokens = micro_tokens
+        """Most tokens of a side in one piece; lowered when memory turns out not to suffice."""
+
+    def shares(self, position: Position, shares: Sequence[float], rank: int) -> Iterator[Share]:
+        """Shares without end, epoch after epoch."""
+        while True:
+            plan = plan_epoch(self._lengths, self._tokens, self._seed, position.epoch)
+            for batch in range(position.batch, len(plan)):
+                at = Position(position.epoch, batch)
+                following = Position(position.epoch, batch + 1) if batch + 1 < len(plan) else Position(at.epoch + 1)
+                whole = plan[batch]
+                tokens = self._lengths[whole].sum(axis=0, dtype=np.int64)
+                mine = share(whole, self._lengths, shares, rank)
+                ordered = mine[np.argsort(self._lengths[mine].max(axis=1), kind="stable")]
+                pieces = self.cut(ordered)
+                yield Share(at, following, ordered, pieces, len(whole), int(tokens[0]), int(tokens[1]))
+            position = Position(position.epoch + 1)
+
+    def cut(self, pairs: Indexes) -> list[Batch]:
+        """Pairs as tensors, in pieces of about as many tokens each, as few as `micro_tokens` allows."""
+        if len(pairs) == 0:
+            return []
+        ends = np.cumsum(self._lengths[pairs].max(axis=1))
+        count = min(len(pairs), -(-int(ends[-1]) // self.micro_tokens))
+        bounds = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count)
+        return [self.tensors(part) for part in np.split(pairs, bounds) if len(part)]
+
+    def tensors(self, pairs: Indexes) -> Batch:
+        """Packed tensors of some pairs: the decoder reads the translation shifted right, begun by the start mark."""
+        sides = [self._pairs[int(pair)] for pair in pairs]
+        lengths = torch.from_numpy(self._lengths[pairs].astype(np.int64))  # [S, 2]
+        source = pack(_joined([source for source, _ in sides]), lengths[:, 0])
+        labels = _joined([target for _, target in sides])
+        target = pack(labels, lengths[:, 1])
+        read = labels.roll(1)
+        read[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.start
+        return Batch(source, Packed(read, target.layout), labels)
+
+
+def _joined(sides: Sequence[Tokens]) -> Tensor:
+    return torch.from_numpy(np.concatenate(sides).astype(np.int64))
+
+
+class Ahead(Iterator[Share]):
+    """Runs an iterator of shares in a thread of its own, a few items ahead, so that no one waits for it."""
+
+    def __init__(self, shares: Iterator[Share]) -> None:
+        self._ready: queue.Queue[Share | BaseException] = queue.Queue(AHEAD)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._fill, args=(shares,), daemon=True, name="feed")
+        self._thread.start()
+
+    def _fill(self, shares: Iterator[Share]) -> None:
+        try:
+            for item in shares:
+                while not self._closed.is_set():
+                    with contextlib.suppress(queue.Full):
+                        self._ready.put(item, timeout=0.1)
+                        break
+                if self._closed.is_set():
+                    return
+        except Exception as error:  # Told to the consumer, who is on another thread.
+            self._ready.put(error)
+
+    def __next__(self) -> Share:
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()

@@ -1,0 +1,126 @@
+"""One worker's session of a run: meet the others, open the run's folder, tell everyone who listens, and train."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from dragoman.config import Settings, settings_from_json
+from dragoman.corpus.dataset import DataSet
+from dragoman.errors import DragomanError
+from dragoman.events import Event, RunStarted
+from dragoman.rundir import EventLog, RunDir, read_json, write_json
+from dragoman.telemetry.sinks import Sink, TensorBoardSink, TerminalSink
+from dragoman.training.cluster import Cluster
+from dragoman.training.evaluate import Judge
+from dragoman.training.loop import Trainer
+from dragoman.training.stop import EXIT_AT_ONCE, Stop
+
+__all__ = ["EXIT_AT_ONCE", "Job", "launched_by_others", "train"]
+
+FIXED_SECTIONS = ("model", "batch")
+"""What must not change in the middle of a run: the shape of the weights, and the plan that the position points into."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train, on what, and where the run lies."""
+
+    settings: Settings
+    data: Path
+    run: Path
+    threads: int = 0
+    """Threads of each worker on a CPU; 0 leaves the choice to torch."""
+
+
+def train(job: Job, make_judge: Callable[[Settings, DataSet], Judge]) -> str:
+    """Train as this process's environment says: alone, or as one of several workers. Gives the reason of the end."""
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    stop = Stop()
+    with stop.listening():
+        cluster = Cluster.join()
+        try:
+            data = DataSet(job.data)
+            run = RunDir(job.run)
+            problem = cluster.share(open_run(run, job.settings, data) if cluster.is_first else None)
+            if problem is not None:
+                raise DragomanError(problem)
+            check_world(job.settings, cluster.world)
+            broadcast = Broadcast(run, job.settings, cluster)
+            try:
+                judge = make_judge(job.settings, data)
+                return Trainer(job.settings, data, run, cluster, judge, broadcast.record).train(stop)
+            finally:
+                broadcast.close()
+        finally:
+            cluster.leave()
+
+
+class Broadcast:
+    """Tells every event to the log of this worker, and those of the first worker to people too."""
+
+    def __init__(self, run: RunDir, settings: Settings, cluster: Cluster) -> None:
+        self._run = run
+        self._log = EventLog(run.events_of(cluster.rank))
+        self._speaks = cluster.is_first
+        self._sinks: list[Sink] = [TerminalSink(Console(file=sys.stdout), settings)] if self._speaks else []
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, RunStarted) and self._speaks:
+            self._sinks.append(TensorBoardSink(self._run.tensorboard, event.resumed_step))
+        self._log.record(event)
+        for sink in self._sinks:
+            sink.record(event)
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+        self._log.close()
+
+
+def open_run(run: RunDir, settings: Settings, data: DataSet) -> str | None:
+    """Begin a run's folder, or check that an earlier one can go on with these settings. Gives the problem, if any."""
+    content = {"settings": settings.model_dump(mode="json"), "data": data.manifest.identity}
+    if run.config.exists():
+        earlier = read_json(run.config)
+        if earlier["data"] != content["data"]:
+            return (
+                f"{run.path} was trained on another data set: choose another --out, or give the data set it began with."
+            )
+        changed = _changed(settings_from_json(earlier["settings"]), settings)
+        if changed:
+            listing = "; ".join(changed)
+            return f"{run.path} began with other settings ({listing}): choose another --out, or set them as they were."
+    elif run.path.exists() and any(run.path.iterdir()):
+        return f"{run.path} exists and is no run: choose another --out."
+    run.path.mkdir(parents=True, exist_ok=True)
+    write_json(run.config, content)
+    return None
+
+
+def _changed(earlier: Settings, now: Settings) -> list[str]:
+    def flat(settings: Settings) -> dict[str, Any]:
+        dump = settings.model_dump(include=set(FIXED_SECTIONS))
+        return {f"{section}.{name}": value for section, part in dump.items() for name, value in part.items()}
+
+    before, after = flat(earlier), flat(now)
+    return [f"{key} was {before[key]}, not {after[key]}" for key in before if before[key] != after[key]]
+
+
+def check_world(settings: Settings, world: int) -> None:
+    shares = settings.training.shares
+    if shares and len(shares) != world:
+        raise DragomanError(
+            f"training.shares = {list(shares)} names {len(shares)} workers, but there are {world}: give one share each."
+        )
+
+
+def launched_by_others() -> bool:
+    """Whether torchrun or its like has already made a world that this process belongs to."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ

@@ -1,0 +1,174 @@
+import json
+import shutil
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from dragoman.config import Decoding
+from dragoman.corpus.sources import Languages
+from dragoman.errors import DragomanError
+from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
+from dragoman.model.store import Description, load_model
+from dragoman.model.transformer import Transformer
+from dragoman.training import checkpoint
+from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState, find_damage
+from dragoman.training.feed import Position
+
+from .conftest import tiny
+
+
+@pytest.fixture(scope="module")
+def description(data) -> Description:
+    from dragoman.model.architecture import Architecture
+
+    architecture = Architecture(vocabulary=data.tokenizer.padded_size, **tiny().model.model_dump())
+    return Description(architecture, Languages("en", "de"), Decoding(), data.tokenizer)
+
+
+def snapshot(description: Description, step: int, loss: float | None = None) -> Snapshot:
+    torch.manual_seed(step)
+    weights = checkpoint.copy_tensors(Transformer(description.architecture).state_dict())
+    state = TrainingState(step=step, position=Position(1, step), best={"loss": 2.5}, loss=loss, elapsed_s=1.5)
+    return Snapshot(state, weights, None, {"a/exp_avg": torch.arange(5.0), "a/step": torch.tensor(3.0)})
+
+
+class Kept:
+    """Checkpoints in a folder, with what they recorded."""
+
+    def __init__(self, folder, description, keep_last=2, keep_best=0):
+        self.events: list[Event] = []
+        self.folder = folder
+        self.description = description
+        self.checkpoints = Checkpoints(folder, description, keep_last, keep_best, self.events.append)
+        self.checkpoints.newest_whole()
+
+    def save(self, step: int, *links: str, loss: float | None = None) -> None:
+        self.checkpoints.save(lambda: snapshot(self.description, step, loss), links)
+        self.checkpoints.wait()
+
+    @property
+    def steps(self) -> list[int]:
+        return [int(name[5:]) for name in checkpoint.names(self.folder)]
+
+
+def test_what_was_saved_comes_back(tmp_path, description):
+    kept = Kept(tmp_path, description)
+    kept.save(7)
+    loaded, saved = checkpoint.load(tmp_path / "last"), snapshot(description, 7)
+    assert loaded.state == saved.state
+    assert all(torch.equal(loaded.weights[name], tensor) for name, tensor in saved.weights.items())
+    assert all(torch.equal(loaded.optimizer[name], tensor) for name, tensor in saved.optimizer.items())
+    (event,) = kept.events
+    assert isinstance(event, CheckpointSaved)
+    assert event.size_bytes == sum(file.stat().st_size for file in (tmp_path / "last").iterdir())
+
+
+def test_a_checkpoint_is_a_model_that_can_be_used(tmp_path, description):
+    Kept(tmp_path, description).save(7)
+    stored = load_model(tmp_path / "last")
+    assert stored.description.architecture == description.architecture
+    assert stored.description.tokenizer.encode("Der Hund") == description.tokenizer.encode("Der Hund")
+    assert not stored.model.training
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path, description):
+    kept = Kept(tmp_path, description, keep_last=2, keep_best=2)
+    kept.save(1, "best-loss", loss=1.0)
+    kept.save(2, loss=1.1)
+    kept.save(3, "best-bleu", loss=3.0)
+    for step in (4, 5, 6):
+        kept.save(step, loss=2.0)
+    assert kept.steps == [6, 5, 3, 2, 1]
+    assert (tmp_path / "last").resolve().name == "step-00000006"
+    assert (tmp_path / "best-loss").resolve().name == "step-00000001"
+
+
+def test_nothing_in_a_checkpoint_can_run_code(tmp_path, description):
+    Kept(tmp_path, description).save(1)
+    endings = {file.suffix for file in (tmp_path / "last").iterdir()}
+    assert endings == {".safetensors", ".json", ".model"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_damage_to_any_file_is_found_and_the_one_before_is_used(tmp_path_factory, description, data):
+    folder = tmp_path_factory.mktemp("checkpoints")
+    kept = Kept(folder, description, keep_last=3)
+    kept.save(1)
+    kept.save(2)
+    files = sorted((folder / "step-00000002").iterdir())
+    file = data.draw(st.sampled_from(files))
+    content = bytearray(file.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content = content[:place]
+    else:
+        content[place] ^= 1 << data.draw(st.integers(0, 7))
+    file.write_bytes(content)
+    assert find_damage(folder / "step-00000002") is not None
+    assert kept.checkpoints.newest_whole() == folder / "step-00000001"
+    rejected = [event for event in kept.events if isinstance(event, CheckpointRejected)]
+    assert [event.name for event in rejected] == ["step-00000002"]
+
+
+def test_a_missing_file_is_found(tmp_path, description):
+    kept = Kept(tmp_path, description)
+    kept.save(1)
+    (tmp_path / "last" / "optimizer.safetensors").unlink()
+    assert find_damage(tmp_path / "step-00000001") == "optimizer.safetensors is missing"
+
+
+def test_what_a_killed_writer_left_is_swept_away(tmp_path, description):
+    kept = Kept(tmp_path, description)
+    kept.save(1)
+    shutil.copytree(tmp_path / "step-00000001", tmp_path / ".step-00000002.abcd1234")
+    assert kept.checkpoints.newest_whole() == tmp_path / "step-00000001"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_failed_write_is_told_and_loses_nothing(tmp_path, description, monkeypatch):
+    kept = Kept(tmp_path, description)
+    kept.save(1)
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    kept.save(2)
+    assert isinstance(kept.events[-1], CheckpointFailed)
+    assert kept.events[-1].reason == "No space left on device"
+    assert kept.steps == [1]
+    assert not list(tmp_path.glob(".*"))
+    assert kept.checkpoints.newest_whole() == tmp_path / "step-00000001"
+
+
+def test_an_average_is_the_mean_of_the_weights(tmp_path, description):
+    kept = Kept(tmp_path, description, keep_last=3)
+    for step in (1, 2, 3):
+        kept.save(step)
+    path = kept.checkpoints.write_average(3, checkpoint.names(tmp_path))
+    averaged = load_model(path).model.state_dict()
+    parts = [snapshot(description, step).weights for step in (1, 2, 3)]
+    for name, tensor in averaged.items():
+        torch.testing.assert_close(tensor, torch.stack([part[name] for part in parts]).mean(0))
+
+
+def test_weights_that_do_not_fit_are_all_named(tmp_path, description):
+    Kept(tmp_path, description).save(1)
+    weights = dict(snapshot(description, 1).weights)
+    del weights["encoder_norm.weight"]
+    weights["extra"] = torch.zeros(1)
+    weights["decoder_norm.weight"] = torch.zeros(3)
+    save_file(weights, tmp_path / "last" / "weights.safetensors")
+    with pytest.raises(DragomanError, match=r"encoder_norm.weight is missing; extra is unknown; decoder_norm.*\[3\]"):
+        load_model(tmp_path / "last")
+
+
+def test_a_damaged_description_is_refused(tmp_path, description):
+    Kept(tmp_path, description).save(1)
+    (tmp_path / "last" / "model.json").write_text(json.dumps({"architecture": {"d_model": 8}}))
+    with pytest.raises(DragomanError, match=r"model\.json"):
+        load_model(tmp_path / "last")

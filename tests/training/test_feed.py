@@ -1,0 +1,80 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from dragoman.training.feed import Ahead, Feed, Position
+
+
+def feed(data, micro_tokens=10**6, tokens=300) -> Feed:
+    return Feed(data.pairs("train"), data.tokenizer, tokens, seed=1, micro_tokens=micro_tokens)
+
+
+def shares_of(data, position=Position(), shares=(1.0,), rank=0, count=20, **options):
+    return list(itertools.islice(feed(data, **options).shares(position, shares, rank), count))
+
+
+def test_tensors_are_the_pairs_shifted_and_marked(data):
+    pairs = data.pairs("train")
+    batch = feed(data).tensors(np.array([3, 8]))
+    source, target = (np.concatenate([pairs[3][side], pairs[8][side]]) for side in (0, 1))
+    assert batch.source.tokens.tolist() == source.tolist()
+    assert batch.labels.tolist() == target.tolist()
+    start = data.tokenizer.start
+    assert batch.target.tokens.tolist() == [start, *pairs[3][1][:-1].tolist(), start, *pairs[8][1][:-1].tolist()]
+
+
+def test_an_epoch_holds_every_pair_once_and_the_next_follows(data):
+    seen, epochs = [], []
+    for share in feed(data).shares(Position(), [1.0], 0):
+        if share.position.epoch == 1:
+            break
+        seen.extend(share.pairs.tolist())
+        epochs.append(share.next_position)
+    assert sorted(seen) == list(range(len(data.pairs("train"))))
+    assert epochs[-1] == Position(1, 0)
+
+
+def test_a_resumed_feed_goes_on_where_the_first_stopped(data):
+    whole = shares_of(data, count=12)
+    rest = shares_of(data, position=whole[4].next_position, count=7)
+    assert [share.pairs.tolist() for share in whole[5:]] == [share.pairs.tolist() for share in rest]
+
+
+def test_workers_split_a_batch_and_agree_on_its_tokens(data):
+    alone = shares_of(data)
+    parts = [shares_of(data, shares=(3, 1), rank=rank) for rank in (0, 1)]
+    for whole, first, second in zip(alone, *parts, strict=True):
+        assert sorted(whole.pairs) == sorted([*first.pairs, *second.pairs])
+        assert whole.target_tokens == first.target_tokens == second.target_tokens
+        assert whole.target_tokens == sum(piece.labels.numel() for part in (first, second) for piece in part.pieces)
+
+
+@pytest.mark.parametrize("micro_tokens", [1, 40, 120, 10**6])
+def test_cutting_loses_no_pair_and_keeps_to_its_limit(data, micro_tokens):
+    for share in shares_of(data, micro_tokens=micro_tokens, count=5):
+        labels = torch.cat([piece.labels for piece in share.pieces])
+        whole = feed(data).tensors(share.pairs).labels
+        assert torch.equal(labels, whole)
+        longest = max(piece.source.layout.max_len for piece in share.pieces)
+        assert max(piece.labels.numel() for piece in share.pieces) <= micro_tokens + 2 * longest
+
+
+def test_what_goes_wrong_ahead_is_told_to_the_one_who_waits():
+    def broken():
+        yield 1
+        raise ValueError("disk on fire")
+
+    ahead = Ahead(broken())
+    assert next(ahead) == 1
+    with pytest.raises(ValueError, match="disk on fire"):
+        next(ahead)
+    ahead.close()
+
+
+def test_a_feed_that_is_no_longer_wanted_ends(data):
+    ahead = Ahead(feed(data).shares(Position(), [1.0], 0))
+    next(ahead)
+    ahead.close()
+    assert not ahead._thread.is_alive()
