@@ -1,0 +1,382 @@
+"""The verbs. Each imports what it needs when it is called, so that `dragoman --help` answers at once."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dragoman import __version__
+from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dragoman.corpus.catalog import Corpus
+
+EXIT_MISTAKE = 2
+EXIT_INTERRUPTED = 130
+CORPUS_NAME = re.compile(r"[a-z0-9][a-z0-9-]*(/[A-Za-z-]+)?|.+\.toml(/[A-Za-z-]+)?")
+
+app = typer.Typer(
+    name="dragoman",
+    help="Train translation models across whatever machines you have, and know what limits the run.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script instead of tables.")]
+
+
+def main() -> None:
+    """Run a command. What a user can mend is told in a sentence; a traceback means a fault of ours."""
+    try:
+        app(standalone_mode=True)
+    except DragomanError as error:
+        _fail(str(error), EXIT_MISTAKE)
+    except _InterruptedError as interrupted:
+        _fail(str(interrupted), EXIT_INTERRUPTED)
+    except BrokenPipeError:  # `dragoman inspect DATA | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+class _InterruptedError(Exception):
+    """Ctrl-C, with what the user may want to know."""
+
+
+def _fail(message: str, code: int) -> None:
+    from rich.console import Console
+
+    Console(stderr=True).print(f"[bold red]error:[/bold red] {_escape(message)}", highlight=False, soft_wrap=True)
+    sys.exit(code)
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _console(*, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def _print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dragoman {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Hold options that belong to no verb."""
+
+
+@app.command()
+def prepare(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="A corpus of the catalog, a corpus description (.toml), files, or - ; and key=value.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the data set to make.")] = None,
+    valid: Annotated[list[str] | None, typer.Option("--valid", help="Validation set: a file, or two as A,B.")] = None,
+    test: Annotated[list[str] | None, typer.Option("--test", help="Test set: a file, or two as A,B.")] = None,
+    languages: Annotated[
+        str | None, typer.Option("--languages", "-l", help="Direction, such as en-de, where names do not tell.")
+    ] = None,
+    file_format: Annotated[
+        str | None, typer.Option("--format", help="Format of the files, where names do not tell.")
+    ] = None,
+    mirror: Annotated[
+        Path | None, typer.Option("--from", help="Folder with the downloads, used instead of the network.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A SentencePiece .model to use instead of training one.")
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe whose corpus settings to use.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes; by default one for each core.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a data set that was made otherwise.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the corpora of the catalog.")] = False,
+) -> None:
+    """Turn text into a cleaned, tokenized, memory-mapped data set.
+
+    The same inputs and settings give the same bytes. An interrupted run goes on where it was.
+
+    **Examples**
+
+        dragoman prepare demo --out data/demo
+
+        dragoman prepare wmt16-en-de --out data/wmt16
+
+        dragoman prepare news.en.xz news.de.xz --valid dev.en,dev.de --out data/news
+
+        dragoman prepare own.tmx crawl.tsv@0.5 -l en-de --out data/own cleaning.max_words=100
+    """
+    from dragoman import config
+    from dragoman.corpus.dataset import DataSet
+    from dragoman.corpus.prepare import prepare as make
+    from dragoman.corpus.summary import show_splits
+    from dragoman.terminal import progress_bars
+
+    if listing:
+        _list_corpora()
+        return
+    words = inputs or []
+    overrides = [word for word in words if "=" in word and not Path(word).exists()]
+    named = [word for word in words if word not in overrides]
+    settings = config.resolve(recipe, overrides).settings
+    if not named or out is None:
+        raise DragomanError("prepare needs a corpus and --out: for example `dragoman prepare demo --out data/demo`.")
+    try:
+        with progress_bars(_console(stderr=True)) as progress:
+            corpus = _find_corpus(named, valid or [], test or [], languages, file_format, mirror, progress)
+            count = workers or len(os.sched_getaffinity(0))
+            made = make(
+                corpus, out, settings, workers=count, tokenizer=tokenizer, overwrite=overwrite, progress=progress
+            )
+    except KeyboardInterrupt:
+        raise _InterruptedError("interrupted: the same command goes on where it was.") from None
+    console = _console()
+    console.print(f"{out} {'is ready' if made else 'was ready already'}.", highlight=False)
+    show_splits(DataSet(out), console)
+    console.print(f"Look closer with `dragoman inspect {out}`.", highlight=False)
+
+
+def _find_corpus(
+    named: list[str], valid: list[str], test: list[str], languages: str | None, file_format: str | None,
+    mirror: Path | None, progress: Any,
+) -> "Corpus":  # fmt: skip
+    from dragoman.corpus import catalog
+    from dragoman.corpus.sources import Languages, sources_from_arguments
+
+    direction = None
+    if languages is not None:
+        parts = languages.split(":" if ":" in languages else "-")
+        if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
+            raise DragomanError(f"--languages {languages} is not a direction: write it as en-de, or en-GB:pt-BR.")
+        direction = Languages(*parts)
+    described = next((word for word in named if CORPUS_NAME.fullmatch(word) and not Path(word).exists()), None)
+    described = described or next((word for word in named if word.endswith(".toml")), None)
+    if described is not None:
+        if len(named) > 1 or valid or test or file_format:
+            raise DragomanError(
+                f"{described} cannot be mixed with files: describe it all in one TOML file (see docs/prepare.md)."
+            )
+        turned = f"{described}/{languages}" if languages else described
+        return catalog.resolve(turned, mirror=mirror, progress=progress)
+    if mirror is not None:
+        raise DragomanError("--from is a mirror of a named corpus; files are given by their own paths.")
+    train, direction = sources_from_arguments(named, direction, file_format)
+    valid_sources, _ = sources_from_arguments(valid, direction, None) if valid else ([], None)
+    test_sources, _ = sources_from_arguments(test, direction, None) if test else ([], None)
+    name = train[0].name if len(train) == 1 else f"{train[0].name} and {len(train) - 1} more"
+    return catalog.Corpus(name, direction, tuple(train), tuple(valid_sources), tuple(test_sources))
+
+
+def _list_corpora() -> None:
+    from dragoman.corpus import catalog
+
+    console = _console()
+    for description in catalog.describe():
+        console.print(f"[bold]{description.name}[/bold]  {description.about}", highlight=False)
+        if len(description.pairs) > 1:
+            console.print(f"  as {', '.join(description.names)}", highlight=False, style="dim")
+        for licence in description.licences:
+            console.print(f"  {_escape(licence)}", highlight=False, style="dim")
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe or the path of a TOML file.", show_default=False)],
+    data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an earlier one goes on.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value", show_default=False)] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Workers here; by default one a GPU, or one.")
+    ] = None,
+) -> None:
+    """Train a model, or go on with a run that was interrupted.
+
+    Ctrl-C ends the step, saves and leaves; the same command goes on, exactly. A second Ctrl-C leaves at once.
+
+    **Examples**
+
+        dragoman train tiny --data data/demo --out runs/demo --workers 2
+
+        dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
+    """
+    from dragoman import config
+    from dragoman.corpus.dataset import DataSet
+    from dragoman.launch import local
+    from dragoman.training.session import Job
+
+    settings = config.resolve(recipe, overrides or []).settings
+    DataSet(data).pairs("valid")
+    count = workers or local.default_workers()
+    reason = local.train(Job(settings, data, out, local.worker_threads(count)), count)
+    if reason == "diverged":
+        raise typer.Exit(1)
+
+
+@app.command()
+def translate(
+    model: Annotated[Path, typer.Argument(help="A run, a checkpoint or a model folder.", show_default=False)],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE] [key=value]...", help="Text, a line each; else standard input."),
+    ] = None,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, max=100, help="Translations of each line.")] = 1,
+    scores: Annotated[bool, typer.Option("--scores", help="Write each translation's score before it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object for each line.")] = False,
+) -> None:
+    """Translate text: a file, a pipe, or what you type.
+
+    As many lines come out as went in. Decoding settings are changed by key=value.
+
+    **Examples**
+
+        dragoman translate runs/demo
+
+        dragoman translate runs/demo news.en > news.de
+
+        echo "The teacher reads a book." | dragoman translate runs/demo decoding.beam=8 --n-best 3 --scores
+    """
+    from dragoman.decoding import terminal
+
+    files = [word for word in words or [] if "=" not in word or Path(word).exists()]
+    overrides = [word for word in words or [] if word not in files]
+    if len(files) > 1:
+        raise DragomanError(f"One file at a time, not {len(files)}: join them with cat, and pipe that in.")
+    terminal.translate(model, files[0] if files else "-", overrides, n_best=n_best, scores=scores, as_json=as_json)
+
+
+@app.command()
+def score(
+    systems: Annotated[list[str], typer.Argument(help="One or two: a run or model, or a file of translations.")],
+    source: Annotated[Path | None, typer.Option("--src", help="Source text, for models to translate.")] = None,
+    reference: Annotated[Path | None, typer.Option("--ref", help="Reference translations.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Take both from this data set instead.")] = None,
+    split: Annotated[str, typer.Option("--split", help="Which set of --data: test or valid.")] = "test",
+    as_json: AsJson = False,
+) -> None:
+    """Score translations with sacreBLEU and chrF, or compare two systems by paired bootstrap.
+
+    **Examples**
+
+        dragoman score runs/demo --data data/demo
+
+        dragoman score runs/base --src newstest2014.en --ref newstest2014.de
+
+        dragoman score runs/old runs/new --data data/demo
+    """
+    from dragoman.decoding import terminal
+
+    terminal.score(systems, source, reference, data, split, as_json=as_json)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the data and the run.")] = Path("runs/demo"),
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Workers on this machine.")] = 2,
+) -> None:
+    """Walk the whole road on a small corpus: prepare, train, evaluate, translate. A few minutes on two cores.
+
+    **Example**
+
+        dragoman demo
+    """
+    from dragoman.launch.demo import run
+
+    run(out, workers, _console())
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A data set, a run or a checkpoint.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Show what a data set, a run or a checkpoint is made of, with sizes.
+
+    **Examples**
+
+        dragoman inspect data/demo
+
+        dragoman inspect runs/demo/checkpoints/last
+    """
+    from dragoman.corpus.dataset import MANIFEST_FILE
+
+    if (path / MANIFEST_FILE).exists():
+        from dragoman.corpus import summary
+        from dragoman.corpus.dataset import DataSet
+
+        data = DataSet(path)
+        summary.show(data, _console()) if not as_json else _print_json(summary.as_json(data))
+    else:
+        from dragoman.training.summary import as_json as summarise
+        from dragoman.training.summary import show
+
+        show(path, _console()) if not as_json else _print_json(summarise(path))
+
+
+@app.command("config")
+def show_config(
+    recipe: Annotated[
+        str | None, typer.Argument(help="A shipped recipe or the path of a TOML file.", show_default=False)
+    ] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show every setting of a recipe, with its value and where that came from.
+
+    **Examples**
+
+        dragoman config
+
+        dragoman config transformer-base cleaning.max_words=100
+    """
+    from dragoman import config
+
+    words = [word for word in (recipe, *(overrides or [])) if word is not None]
+    recipes = [word for word in words if "=" not in word]
+    if len(recipes) > 1:
+        raise DragomanError(f"One recipe at a time, not {' and '.join(recipes)}: settings are written key=value.")
+    resolved = config.resolve(recipes[0] if recipes else None, [word for word in words if "=" in word])
+    if as_json:
+        _print_json({row.key: {"value": row.value, "origin": row.origin} for row in resolved.listing()})
+        return
+    console = _console()
+    section = ""
+    for row in resolved.listing():
+        if row.key.partition(".")[0] != section:
+            section = row.key.partition(".")[0]
+            console.print(f"\n[bold]{section}[/bold]")
+        value = _escape(config.show_value(row.value))
+        origin = row.origin if row.origin == "default" else f"[green]{_escape(row.origin)}[/green]"
+        console.print(f"  {row.key} = [bold]{value}[/bold]  [dim]{origin}[/dim]", highlight=False)
+        console.print(f"      {_escape(row.about)}", style="dim", highlight=False)
+
+
+if __name__ == "__main__":
+    main()

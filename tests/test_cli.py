@@ -1,0 +1,124 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dragoman import cli, config, events
+from dragoman.corpus import catalog
+from dragoman.errors import DragomanError
+
+DOCS = Path(__file__).parents[1] / "docs"
+README = Path(__file__).parents[1] / "README.md"
+COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
+
+
+def run(*arguments: str, cwd: Path | None = None, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dragoman", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, input=stdin, check=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command):
+    shown = CliRunner().invoke(cli.app, [command, "--help"]).output
+    assert "Example" in shown
+    assert f"dragoman {command}" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_documented(command):
+    pages = "".join(page.read_text() for page in DOCS.glob("*.md"))
+    assert f"dragoman {command}" in pages
+
+
+def test_every_setting_is_documented_as_it_is():
+    assert (DOCS / "settings.md").read_text() == config.as_markdown(), (
+        "run `python -m dragoman.config > docs/settings.md`"
+    )
+
+
+@pytest.mark.parametrize("name", events.KINDS)
+def test_every_event_and_its_fields_are_documented(name):
+    page = (DOCS / "events.md").read_text()
+    assert f"`{name}`" in page
+    section = page.partition(f"## `{name}`")[2].partition("\n## ")[0]
+    for field in events.own_fields(events.KINDS[name]):
+        assert f"`{field}`" in section, f"{name}.{field} is not in docs/events.md"
+
+
+@pytest.mark.parametrize("corpus", [description.name for description in catalog.describe()])
+def test_every_corpus_is_documented(corpus):
+    assert f"`{corpus}`" in (DOCS / "prepare.md").read_text()
+
+
+def test_the_documentation_links_to_pages_that_exist():
+    for page in (*DOCS.glob("*.md"), README):
+        for target in __import__("re").findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys; from dragoman import cli; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
+
+
+def test_a_mistake_is_one_sentence_and_no_traceback(tmp_path):
+    done = run("inspect", str(tmp_path))
+    assert done.returncode == cli.EXIT_MISTAKE
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert "check the path" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_misspelt_corpus_is_corrected(tmp_path):
+    done = run("prepare", "wmt16-en-fe", "--out", str(tmp_path / "data"))
+    assert done.returncode == cli.EXIT_MISTAKE
+    assert "did you mean wmt16-en-de?" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_prepare_from_a_pipe_then_inspect(tmp_path):
+    text = "".join(f"This is sentence number {n}.\tDies ist Satz Nummer {n}.\n" for n in range(3000))
+    arguments = [
+        "prepare",
+        "-",
+        "-l",
+        "en-de",
+        "--out",
+        str(tmp_path / "data"),
+        "tokenizer.vocabulary=400",
+        "--workers",
+        "1",
+    ]
+    done = run(*arguments, stdin=text)
+    assert done.returncode == 0, done.stderr
+    assert "is ready" in done.stdout
+    shown = run("inspect", str(tmp_path / "data"))
+    assert "before cleaning" in shown.stdout
+    content = json.loads(run("inspect", str(tmp_path / "data"), "--json").stdout)
+    assert content["splits"]["train"]["pairs"] + content["splits"]["valid"]["pairs"] == 3000
+    assert sum(content["lengths"]["train"]["source"].values()) == content["splits"]["train"]["pairs"]
+
+
+def test_config_shows_the_origin_of_each_value():
+    content = json.loads(run("config", "tiny", "cleaning.max_words=33", "--json").stdout)
+    assert content["cleaning.max_words"] == {"value": 33, "origin": "command line"}
+    assert content["model.d_model"]["origin"] == "recipe tiny"
+    assert content["optimizer.beta1"]["origin"] == "default"
+
+
+def test_the_catalog_can_be_listed():
+    shown = run("prepare", "--list").stdout
+    assert all(description.name in shown for description in catalog.describe())
+
+
+@pytest.mark.parametrize("languages", ["en", "en-de-fr", "en-en", "-de"])
+def test_a_direction_that_is_none_is_refused(languages):
+    with pytest.raises(DragomanError, match="not a direction"):
+        cli._find_corpus(["a.tsv"], [], [], languages, None, None, None)
