@@ -1,14 +1,17 @@
 """What all tests share."""
 
 import os
-
-# The models of the tests are so small that a second thread costs more than it brings. Set before torch is imported.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+from dragoman.config import resolve
+from dragoman.corpus import demo
+from dragoman.corpus.catalog import Corpus
+from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.prepare import prepare
+from dragoman.corpus.sources import Languages, Source
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -36,3 +39,16 @@ def shared_data() -> Path:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests neither use nor fill the user's cache."""
     monkeypatch.setenv("DRAGOMAN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
+    """A small data set."""
+    folder = tmp_path_factory.mktemp("data")
+    made = demo.generate(1500, seed=2, valid=60, test=1)
+    for name, pairs in (("train", made.train), ("valid", made.valid)):
+        (folder / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    train, valid = (Source(name, (folder / f"{name}.tsv",), "tsv") for name in ("train", "valid"))
+    corpus = Corpus("demo", Languages("en", "de"), (train,), (valid,), ())
+    prepare(corpus, folder / "data", resolve(None, ["tokenizer.vocabulary=400"]).settings, workers=1)
+    return DataSet(folder / "data")

@@ -176,7 +176,7 @@ class Training(Section):
     label_smoothing: Fraction = 0.1
     """Share of the probability that the loss spreads over the whole vocabulary."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the matrix products: auto takes bf16 on GPUs that have it, and fp32 elsewhere."""
+    """Arithmetic of the matrix products: auto takes bf16 where the hardware has it, and fp32 elsewhere."""
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile: auto turns it on where it pays, on CUDA."""
     micro_tokens: CountOrNone = 0

@@ -1,17 +1,11 @@
-"""A small data set and the means to train on it."""
+"""The means to train in the process of a test."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import pytest
-
 from dragoman.config import Settings, resolve
-from dragoman.corpus import demo
-from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.prepare import prepare
-from dragoman.corpus.sources import Languages, Source
 from dragoman.events import Event
 from dragoman.model.transformer import Transformer
 from dragoman.rundir import RunDir
@@ -20,29 +14,13 @@ from dragoman.training.evaluate import Quality
 from dragoman.training.loop import Trainer
 from dragoman.training.stop import Stop
 
-E = TypeVar("E", bound=Event)
+from ..small import TINY
 
-TINY = [
-    "batch.tokens=200", "model.d_model=32", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1",
-    "model.feed_forward=64", "model.dropout=0.1", "training.steps=12", "evaluation.every=5", "checkpoint.every=4",
-    "evaluation.sentences=4", "schedule.policy=constant", "schedule.rate=0.003", "schedule.warmup_steps=2",
-]  # fmt: skip
+E = TypeVar("E", bound=Event)
 
 
 def tiny(*overrides: str) -> Settings:
     return resolve(None, [*TINY, *overrides]).settings
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
-    folder = tmp_path_factory.mktemp("data")
-    made = demo.generate(1500, seed=2, valid=60, test=1)
-    for name, pairs in (("train", made.train), ("valid", made.valid)):
-        (folder / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
-    train, valid = (Source(name, (folder / f"{name}.tsv",), "tsv") for name in ("train", "valid"))
-    corpus = Corpus("demo", Languages("en", "de"), (train,), (valid,), ())
-    prepare(corpus, folder / "data", resolve(None, ["tokenizer.vocabulary=400"]).settings, workers=1)
-    return DataSet(folder / "data")
 
 
 class Parrot:

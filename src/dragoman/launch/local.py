@@ -1,5 +1,6 @@
 """Workers on this machine, started and watched by torch's elastic agent."""
 
+import logging
 import os
 import signal
 import uuid
@@ -9,7 +10,7 @@ from types import FrameType
 
 import psutil
 import torch
-from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -25,8 +26,6 @@ from dragoman.training.session import Job
 
 RESTARTS = 3
 """How often lost workers are started again, from the last checkpoint."""
-GRACE_S = 60
-"""How long workers may take to finish their step and save."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +59,20 @@ def train(job: Job, workers: int) -> str:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=RESTARTS,
-        shutdown_timeout=GRACE_S,
-        signals_to_handle="SIGTERM",
+        signals_to_handle="SIGHUP,SIGQUIT",
         logs_specs=DefaultLogsSpecs(),
     )
-    earlier = signal.signal(signal.SIGINT, _ask_workers_to_stop)
+    # The agent tells every death with a traceback of its own; `_explain` says it in a sentence.
+    for name in ("torch.distributed.elastic", "torch.multiprocessing"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    earlier = {number: signal.signal(number, _ask_workers_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         outcomes = elastic_launch(config, _work)(job)
-    except SignalException:
-        return "interrupted"
     except ChildFailedError as error:
         raise DragomanError(_explain(error, job)) from None
     finally:
-        signal.signal(signal.SIGINT, earlier)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
     first = outcomes[0]
     if isinstance(first, DragomanError):
         raise first
@@ -81,6 +81,9 @@ def train(job: Job, workers: int) -> str:
 
 def _work(job: Job) -> str | DragomanError:
     """What a worker runs. A user's mistake is handed back: raised, it would look like a crash and be tried again."""
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    if restarts and os.environ.get("RANK") == "0":
+        print(f"A worker was lost: all start again from the newest checkpoint ({restarts} of {RESTARTS}).", flush=True)
     try:
         return session.train(job, make_judge)
     except DragomanError as error:
@@ -88,7 +91,7 @@ def _work(job: Job) -> str | DragomanError:
 
 
 def _ask_workers_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the form of a signal handler)
-    """A terminal's Ctrl-C reaches the workers too; one that was sent to this process alone is passed on."""
+    """Pass it on, so that they finish their step and save. A terminal's Ctrl-C has reached them already, and counts."""
     for child in psutil.Process().children():
         child.send_signal(signal.SIGTERM)
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -129,9 +130,10 @@ class Checkpoints:
             for link in (LAST, *links):
                 point(self._folder / link, name)
             self._prune()
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             shutil.rmtree(draft, ignore_errors=True)
-            self._record(CheckpointFailed(step=snapshot.state.step, reason=error.strerror or str(error)))
+            reason = getattr(error, "strerror", None) or str(error)
+            self._record(CheckpointFailed(step=snapshot.state.step, reason=reason))
             return
         size_bytes = sum(file.stat().st_size for file in (self._folder / name).iterdir())
         written_s = time.perf_counter() - started

@@ -24,10 +24,10 @@ class Precision:
 
     @classmethod
     def choose(cls, settings: Settings, device: torch.device) -> "Precision":
-        """bf16 where the hardware multiplies it faster than fp32: GPUs from Ampere on."""
+        """bf16 where the hardware multiplies it faster than fp32: GPUs from Ampere on, CPUs with AVX512-BF16 or AMX."""
         wanted = settings.training.precision
         if wanted == "auto":
-            wanted = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(False) else "fp32"
+            wanted = "bf16" if _multiplies_bf16(device) else "fp32"
         return cls(device.type, torch.bfloat16 if wanted == "bf16" else torch.float32)
 
     def autocast(self) -> AbstractContextManager[None]:
@@ -38,6 +38,13 @@ class Precision:
     @property
     def name(self) -> str:
         return "bf16" if self.dtype == torch.bfloat16 else "fp32"
+
+
+def _multiplies_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def micro_tokens(settings: Settings, architecture: Architecture, device: torch.device, neighbours: int) -> int:

@@ -42,24 +42,28 @@ def train(job: Job, make_judge: Callable[[Settings, DataSet], Judge]) -> str:
     """Train as this process's environment says: alone, or as one of several workers. Gives the reason of the end."""
     if job.threads:
         torch.set_num_threads(job.threads)
+    cluster = Cluster.join()
     stop = Stop()
-    with stop.listening():
-        cluster = Cluster.join()
-        try:
-            data = DataSet(job.data)
-            run = RunDir(job.run)
-            problem = cluster.share(open_run(run, job.settings, data) if cluster.is_first else None)
-            if problem is not None:
-                raise DragomanError(problem)
-            check_world(job.settings, cluster.world)
-            broadcast = Broadcast(run, job.settings, cluster)
-            try:
-                judge = make_judge(job.settings, data)
-                return Trainer(job.settings, data, run, cluster, judge, broadcast.record).train(stop)
-            finally:
-                broadcast.close()
-        finally:
-            cluster.leave()
+    try:
+        with stop.listening():  # Only now: a worker that is still waiting for others has nothing to save.
+            return _train(job, cluster, stop, make_judge)
+    finally:
+        cluster.leave()
+
+
+def _train(job: Job, cluster: Cluster, stop: Stop, make_judge: Callable[[Settings, DataSet], Judge]) -> str:
+    data = DataSet(job.data)
+    run = RunDir(job.run)
+    problem = cluster.share(open_run(run, job.settings, data) if cluster.is_first else None)
+    if problem is not None:
+        raise DragomanError(problem)
+    check_world(job.settings, cluster.world)
+    broadcast = Broadcast(run, job.settings, cluster)
+    try:
+        judge = make_judge(job.settings, data)
+        return Trainer(job.settings, data, run, cluster, judge, broadcast.record).train(stop)
+    finally:
+        broadcast.close()
 
 
 class Broadcast:

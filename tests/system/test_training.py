@@ -1,0 +1,179 @@
+"""Several processes: exact sums, interruptions, kills, full disks."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.events import CheckpointFailed, CheckpointSaved, RunEnded, RunStarted, StepDone
+from dragoman.rundir import RunDir
+
+from ..small import TINY
+
+pytestmark = pytest.mark.system
+
+
+def start(
+    data: Path, run: Path, *overrides: str, workers: int = 2, launcher: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
+    command = [
+        *(launcher or (sys.executable, "-m")),
+        "dragoman",
+        "train",
+        "tiny",
+        "--data",
+        str(data),
+        "--out",
+        str(run),
+    ]
+    command += [*([] if launcher else ["--workers", str(workers)]), *TINY, *overrides]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def train(data: Path, run: Path, *overrides: str, **options: object) -> str:
+    process = start(data, run, *overrides, **options)  # type: ignore[arg-type]
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return output
+
+
+def losses(run: Path) -> dict[int, float]:
+    """The loss of each step; of one that was taken again after a kill, the latest."""
+    return {event.step: event.loss for event in RunDir(run).events() if isinstance(event, StepDone)}
+
+
+def wait_for_steps(run: Path, steps: int, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None and max(losses(run), default=0) < steps:
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("shares", ["[]", "[3,1]"])
+def test_two_workers_have_the_loss_curve_of_one(data, tmp_path, shares):
+    exact = ("model.dropout=0", "training.steps=50", "evaluation.every=50", "evaluation.bleu=false")
+    train(data.path, tmp_path / "one", *exact, workers=1)
+    train(data.path, tmp_path / "two", *exact, f"training.shares={shares}")
+    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
+    assert len(one) == 50
+    assert two == pytest.approx(one, rel=1e-4)
+    tokens = [
+        [
+            (event.target_tokens, event.pairs)
+            for event in RunDir(tmp_path / "two").events(rank)
+            if isinstance(event, StepDone)
+        ]
+        for rank in (0, 1)
+    ]
+    assert tokens[0] == tokens[1]
+
+
+def test_killed_again_and_again_a_run_ends_bit_for_bit_the_same(data, tmp_path):
+    settings = ("training.steps=120", "checkpoint.every=7", "evaluation.every=60", "evaluation.bleu=false")
+    train(data.path, tmp_path / "whole", *settings)
+    run = tmp_path / "killed"
+    chance = random.Random(3)
+    for kill in range(6):
+        process = start(data.path, run, *settings)
+        wait_for_steps(run, (kill + 1) * 15, process)
+        time.sleep(chance.uniform(0, 0.3))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    train(data.path, run, *settings)
+    assert losses(run) == losses(tmp_path / "whole")
+    starts = [event.resumed_step for event in RunDir(run).events() if isinstance(event, RunStarted)]
+    assert starts == sorted(starts)
+    assert starts[-1] > 0
+
+
+def test_a_worker_that_is_killed_is_started_again_and_nothing_changes(data, tmp_path):
+    settings = ("training.steps=60", "checkpoint.every=10", "evaluation.every=60", "evaluation.bleu=false")
+    train(data.path, tmp_path / "whole", *settings)
+    process = start(data.path, tmp_path / "run", *settings)
+    wait_for_steps(tmp_path / "run", 25, process)
+    victim = max(int(pid) for pid in _workers_of(process.pid))
+    os.kill(victim, signal.SIGKILL)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
+def _workers_of(pid: int) -> Iterator[str]:
+    import psutil
+
+    for child in psutil.Process(pid).children(recursive=True):
+        if any("spawn_main" in word for word in child.cmdline()):
+            yield str(child.pid)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_step_saves_and_leaves_with_success(data, tmp_path, workers, number):
+    process = start(data.path, tmp_path / "run", "training.steps=100000", workers=workers)
+    wait_for_steps(tmp_path / "run", 6, process)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "goes on from there" in output
+    events = RunDir(tmp_path / "run").events()
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].reason == "interrupted"
+    saved = [event.step for event in events if isinstance(event, CheckpointSaved)]
+    assert saved[-1] == max(losses(tmp_path / "run"))
+
+
+def test_torchrun_makes_a_world_that_train_joins(data, tmp_path):
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+    train(data.path, tmp_path / "run", "evaluation.bleu=false", launcher=launcher)
+    started = next(event for event in RunDir(tmp_path / "run").events() if isinstance(event, RunStarted))
+    assert started.world == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of eight megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("only an administrator can mount a small disk")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_on_a_full_disk_training_goes_on_and_keeps_what_it_has(data, tmp_path, small_disk):
+    checkpoints = tmp_path / "run" / "checkpoints"
+    train(data.path, tmp_path / "run", "training.steps=4", "evaluation.bleu=false")
+    size = sum(file.stat().st_size for file in (checkpoints / "last").iterdir())
+    shutil.move(checkpoints, small_disk / "checkpoints")
+    checkpoints.symlink_to(small_disk / "checkpoints")
+    free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+    (small_disk / "ballast").write_bytes(b"x" * max(0, free - size // 2))
+    output = train(data.path, tmp_path / "run", "evaluation.bleu=false")
+    assert "could not be written" in output
+    assert "make room on the disk" in output
+    events = RunDir(tmp_path / "run").events()
+    assert any(isinstance(event, CheckpointFailed) for event in events)
+    assert max(losses(tmp_path / "run")) == 12
+    assert (checkpoints / "last").resolve().name == "step-00000004"
+    (small_disk / "ballast").unlink()
+    train(data.path, tmp_path / "run", "training.steps=13", "checkpoint.keep_last=1", "evaluation.bleu=false")
+    assert (checkpoints / "last").resolve().name == "step-00000013"
+
+
+def test_a_run_on_other_data_or_with_another_model_is_refused(data, tmp_path):
+    train(data.path, tmp_path / "run", "training.steps=1", "evaluation.bleu=false", workers=1)
+    process = start(data.path, tmp_path / "run", "model.d_model=64", "model.heads=4")
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "model.d_model was 32, not 64" in output
+    assert "Traceback" not in output
