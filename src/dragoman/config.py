@@ -79,7 +79,7 @@ class Tokenizer(Section):
     """How pieces are found: byte-pair merges, or a unigram language model."""
     vocabulary: Annotated[int, Field(ge=300, le=1_000_000)] = 32768
     """Number of pieces, 256 bytes and 4 marks included; fewer where the text has not as many."""
-    sample_pairs: Count = 250_000
+    sample_pairs: Count = 100_000
     """Pairs that the tokenizer is trained on, drawn evenly from the corpus."""
     coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9998
     """Share of characters that get a piece of their own; the rest are spelled in bytes."""

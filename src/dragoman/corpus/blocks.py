@@ -6,7 +6,7 @@ block becomes depends on its pairs, its number and the seed alone, never on who 
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,7 @@ SHARD_PAIRS = 500_000
 
 Mask = npt.NDArray[np.bool_]
 Rules = dict[RuleName, RuleCount]
+TextPairs = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Encoded:
     after: Volume
     written: Volume
     rules: Rules
+    held_out: TextPairs
+    """The text of the pairs that were held out of training, in order."""
 
 
 def clean_block(job: Job, block: int, source: bytes, target: bytes) -> Cleaned:
@@ -110,25 +113,31 @@ def load_pairs(job: Job, block: int) -> list[tuple[str, str]]:
     return [_two_sides(line) for line in _lines(job.cleaned(block), "text")]
 
 
-def count_block_words(job: Job, block: int, chosen: Mask) -> Counter[str]:
-    """Word counts of the chosen pairs of a block, both sides together."""
-    lines = _lines(job.cleaned(block), "text")
-    return count_words([lines[i].replace("\t", " ") for i in np.flatnonzero(chosen)])
+def count_words_in(job: Job, chosen: Mapping[int, Mask]) -> Counter[str]:
+    """Word counts of the chosen pairs of some blocks, both sides together."""
+    counts: Counter[str] = Counter()
+    for block, mask in chosen.items():
+        lines = _lines(job.cleaned(block), "text")
+        counts.update(count_words([lines[i].replace("\t", " ") for i in np.flatnonzero(mask)]))
+    return counts
 
 
-def encode_block(job: Job, block: int, keep: Mask, weight: float, tokenizer: Path, shards: int) -> Encoded:
+def encode_block(
+    job: Job, block: int, keep: Mask, held_out: Sequence[int], weight: float, tokenizer: Path, shards: int
+) -> Encoded:
     """Encode the kept pairs of a block, repeat them by weight, and sort them by the shard that chance gives each."""
     path = job.encoded(block)
     if path.exists():
         content = json.loads(_unpack(path, "report"))
         volumes = {name: Volume(**content[name]) for name in ("before", "after", "written")}
-        return Encoded(**volumes, rules=_rules_from(content["rules"]))
+        texts = [(source, target) for source, target in content["held_out"]]
+        return Encoded(**volumes, rules=_rules_from(content["rules"]), held_out=texts)
     encoder = _encoder(tokenizer)
     lines = _lines(job.cleaned(block), "text")
     pairs = [_two_sides(line) for line in lines]
     sides, lengths = _encode(encoder, pairs)
     _, dropped_lengths = _encode(encoder, [_two_sides(line) for line in _lines(job.cleaned(block), "dropped")])
-    text_bytes = np.array([len(line.encode()) + 1 for line in lines], np.int64)
+    text_bytes = _line_bytes(_load(job.cleaned(block), "text"))
 
     rules: Rules = {}
     keep = keep.copy()
@@ -157,6 +166,7 @@ def encode_block(job: Job, block: int, keep: Mask, weight: float, tokenizer: Pat
         after=_volume(np.flatnonzero(keep), lengths, text_bytes),
         written=_volume(chosen, lengths, text_bytes),
         rules=rules,
+        held_out=[pairs[place] for place in held_out],
     )
     _save(path, report=_pack(json.dumps(asdict(encoded)).encode()), **by_shard)
     return encoded
@@ -208,6 +218,12 @@ def _volume(chosen: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32], text_
 def as_line(source: str, target: str) -> bytes:
     """A pair as one line. White space was folded, so that neither side holds a tab or a line end."""
     return f"{source}\t{target}".encode()
+
+
+def _line_bytes(text: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Bytes of each line of a text, its line end counted."""
+    ends = np.flatnonzero(np.append(text, ord("\n")) == ord("\n")) if len(text) else np.empty(0, np.int64)
+    return np.diff(ends, prepend=-1)
 
 
 def _two_sides(line: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import itertools
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,18 @@ from dragoman.corpus.blocks import (
     Encoded,
     Job,
     Mask,
+    TextPairs,
     as_line,
     assemble_shard,
     clean_block,
-    count_block_words,
+    count_words_in,
     encode_block,
     load_hashes,
     load_pairs,
     write_evaluation_shard,
 )
 from dragoman.corpus.catalog import Corpus
-from dragoman.corpus.cleaning import Cleaner, RuleCount, merge_counts
+from dragoman.corpus.cleaning import SAMPLES_PER_RULE, Cleaner, RuleCount, merge_counts
 from dragoman.corpus.dataset import (
     MANIFEST_FILE,
     SPLITS,
@@ -65,7 +66,8 @@ from dragoman.rundir import publish_folder, replacing, write_json
 
 JOB_FILE = "job.json"
 LARGEST_HELD_OUT_SHARE = 0.1
-TextPairs = list[tuple[str, str]]
+COUNTED_TOGETHER = 8
+"""Blocks whose words one worker counts before it tells: most words occur in all of them."""
 
 
 @dataclass(frozen=True)
@@ -191,13 +193,16 @@ class _Preparation:
         }
         blocks = list(self._clean())
         keep, duplicates = self._drop_duplicates(blocks, evaluation)
-        held_out = self._hold_out(blocks, keep, evaluation)
+        held_out = self._hold_out(keep, evaluation)
         if not any(mask.any() for mask in keep):
             raise self._nothing_left(blocks, duplicates)
         self._finished.mkdir(exist_ok=True)
         tokenizer_path = self._finished / TOKENIZER_FILE
         self._make_tokenizer(blocks, keep, given_tokenizer, tokenizer_path)
-        encoded = self._encode(blocks, keep, tokenizer_path)
+        encoded = self._encode(blocks, keep, held_out, tokenizer_path)
+        for part, for_valid in zip(encoded, held_out["valid"], strict=True):
+            evaluation["valid"] += part.held_out[: len(for_valid)]
+            evaluation["test"] += part.held_out[len(for_valid) :]
 
         tokenizer = Tokenizer.load(tokenizer_path)
         splits = {"train": sum((part.written for part in encoded), Volume())}
@@ -214,7 +219,7 @@ class _Preparation:
             pieces=tokenizer.size,
             token_dtype=tokenizer.dtype.name,
             splits=splits,
-            sources=self._report_sources(blocks, encoded, duplicates, held_out),
+            sources=self._report_sources(blocks, encoded, duplicates),
             evaluation_sources={
                 split: [source.name for source in sources]
                 or (["held out of the training pairs"] if evaluation[split] else [])
@@ -275,19 +280,16 @@ class _Preparation:
             return known if block == 0 else load_hashes(self._job, block - 1)
 
         repeats = mark_duplicates([len(known), *(block.cleaned.pairs for block in blocks)], load)[len(known) :]
-        first = 0
+        first = sampled = 0
         for index, block in enumerate(blocks):
             repeated = repeats[first : first + block.cleaned.pairs]
             first += block.cleaned.pairs
             keep[index] &= ~repeated
             counts[index].pairs = int(repeated.sum())
-            places = np.flatnonzero(repeated)[:3]
-            if len(places):
+            if counts[index].pairs and sampled < SAMPLES_PER_RULE:
                 pairs = load_pairs(self._job, index)
-                counts[index] = RuleCount()
-                for place in places:
-                    counts[index].add(*pairs[place])
-                counts[index].pairs = int(repeated.sum())
+                counts[index].samples = [pairs[place] for place in np.flatnonzero(repeated)[:SAMPLES_PER_RULE]]
+                sampled += len(counts[index].samples)
             self._progress("Dropping duplicates", index + 1, len(blocks))
         return keep, counts
 
@@ -302,13 +304,13 @@ class _Preparation:
         mixed = (load_hashes(self._job, block)[:, 1] ^ mix) * mix
         return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
 
-    def _hold_out(self, blocks: Sequence[Block], keep: list[Mask], evaluation: dict[str, TextPairs]) -> list[int]:
-        """Where the corpus names no validation or test set, take some pairs out of the training set."""
+    def _hold_out(self, keep: list[Mask], evaluation: Mapping[str, TextPairs]) -> dict[str, list[list[int]]]:
+        """Where the corpus names no validation or test set, choose pairs to take out of the training set, by block."""
         total = sum(int(mask.sum()) for mask in keep)
-        held_out = [0] * len(blocks)
+        held_out: dict[str, list[list[int]]] = {}
         for purpose, split in enumerate(("valid", "test")):
-            wanted = getattr(self._settings.corpus, f"{split}_pairs")
-            wanted = min(wanted, int(total * LARGEST_HELD_OUT_SHARE))
+            wanted = min(getattr(self._settings.corpus, f"{split}_pairs"), int(total * LARGEST_HELD_OUT_SHARE))
+            held_out[split] = [[] for _ in keep]
             if evaluation[split] or not wanted:
                 continue
             limit = (2 * wanted + 100) / total  # Far more candidates than are wanted, and far fewer than all.
@@ -317,13 +319,9 @@ class _Preparation:
                 keys = self._keys(index, purpose)
                 places = np.flatnonzero(mask & (keys < limit))
                 candidates += [(float(keys[place]), index, int(place)) for place in places]
-            chosen = sorted((index, place) for _, index, place in sorted(candidates)[:wanted])
-            for index, group in itertools.groupby(chosen, key=lambda item: item[0]):
-                pairs = load_pairs(self._job, index)
-                for _, place in group:
-                    keep[index][place] = False
-                    held_out[index] += 1
-                    evaluation[split].append(pairs[place])
+            for index, place in sorted((index, place) for _, index, place in sorted(candidates)[:wanted]):
+                keep[index][place] = False
+                held_out[split][index].append(place)
         return held_out
 
     def _make_tokenizer(self, blocks: Sequence[Block], keep: list[Mask], given: Path | None, path: Path) -> None:
@@ -334,21 +332,32 @@ class _Preparation:
             return
         total = sum(int(mask.sum()) for mask in keep)
         share = self._settings.tokenizer.sample_pairs / max(1, total)
-        calls = ((self._job, index, mask & (self._keys(index, 2) < share)) for index, mask in enumerate(keep))
+        groups = [
+            range(first, min(first + COUNTED_TOGETHER, len(blocks)))
+            for first in range(0, len(blocks), COUNTED_TOGETHER)
+        ]
+        calls = (
+            (self._job, {index: keep[index] & (self._keys(index, 2) < share) for index in group}) for group in groups
+        )
         words: Counter[str] = Counter()
-        for index, part in enumerate(self._pool.map(count_block_words, calls)):
+        for group, part in zip(groups, self._pool.map(count_words_in, calls), strict=True):
             tokenizers.add_words(words, part)
-            self._progress("Counting words", index + 1, len(blocks))
+            self._progress("Counting words", group.stop, len(blocks))
         self._progress("Training the tokenizer", 0, None)
         with replacing(path) as temporary:
             tokenizers.train(words, self._settings.tokenizer, temporary)
 
-    def _encode(self, blocks: Sequence[Block], keep: list[Mask], tokenizer: Path) -> list[Encoded]:
+    def _encode(
+        self, blocks: Sequence[Block], keep: list[Mask], held_out: Mapping[str, list[list[int]]], tokenizer: Path
+    ) -> list[Encoded]:
         weights = [self._corpus.train[block.source].weight for block in blocks]
         total = sum(float(mask.sum()) * weight for mask, weight in zip(keep, weights, strict=True))
         shards = max(1, -(-int(total) // SHARD_PAIRS))
         encoded: list[Encoded] = []
-        calls = ((self._job, i, mask, weights[i], tokenizer, shards) for i, mask in enumerate(keep))
+        calls = (
+            (self._job, i, mask, held_out["valid"][i] + held_out["test"][i], weights[i], tokenizer, shards)
+            for i, mask in enumerate(keep)
+        )
         for part in self._pool.map(encode_block, calls):
             encoded.append(part)
             self._progress("Encoding", len(encoded), len(blocks))
@@ -374,11 +383,7 @@ class _Preparation:
         return files
 
     def _report_sources(
-        self,
-        blocks: Sequence[Block],
-        encoded: Sequence[Encoded],
-        duplicates: Sequence[RuleCount],
-        held_out: Sequence[int],
+        self, blocks: Sequence[Block], encoded: Sequence[Encoded], duplicates: Sequence[RuleCount]
     ) -> list[SourceReport]:
         reports = []
         for number, source in enumerate(self._corpus.train):
@@ -398,7 +403,7 @@ class _Preparation:
                     licence=source.licence,
                     before=sum((encoded[index].before for index in mine), Volume()),
                     after=sum((encoded[index].after for index in mine), Volume()),
-                    held_out=sum(held_out[index] for index in mine),
+                    held_out=sum(len(encoded[index].held_out) for index in mine),
                     rules={rule: RuleReport(count.pairs, count.samples) for rule, count in rules.items()},
                 )
             )

@@ -5,6 +5,7 @@ same pieces as the sentences would; and no piece spans two words, so that a sent
 """
 
 import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -155,7 +156,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Tokens of a sentence, without its end mark."""
-        return list(self._processor.encode(text))
+        encoded: list[int] = self._processor.encode(text)
+        return encoded
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of a sentence; marks and ids of padding rows are passed over."""
@@ -169,7 +171,7 @@ class BulkEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._cache = _WordCache(tokenizer)
-        self._end = np.array([tokenizer.end], tokenizer.dtype).tobytes()
+        self._end = as_bytes([tokenizer.end], tokenizer.dtype)
 
     def encode(self, line: str) -> bytes:
         """Tokens of a sentence with its end mark, as the bytes of an array of the tokenizer's dtype."""
@@ -177,7 +179,7 @@ class BulkEncoder:
             if len(self._cache) > CACHE_LIMIT:
                 self._cache.clear()
             return b"".join(map(self._cache.__getitem__, line.split(" "))) + self._end
-        return np.array(self.tokenizer.encode(line), self.tokenizer.dtype).tobytes() + self._end
+        return as_bytes(self.tokenizer.encode(line), self.tokenizer.dtype) + self._end
 
 
 class _WordCache(dict[str, bytes]):
@@ -186,6 +188,10 @@ class _WordCache(dict[str, bytes]):
         self._tokenizer = tokenizer
 
     def __missing__(self, word: str) -> bytes:
-        tokens = np.array(self._tokenizer.encode(word), self._tokenizer.dtype).tobytes()
-        self[word] = tokens
+        tokens = self[word] = as_bytes(self._tokenizer.encode(word), self._tokenizer.dtype)
         return tokens
+
+
+def as_bytes(tokens: Sequence[int], dtype: np.dtype[np.unsignedinteger]) -> bytes:
+    """The bytes of an array; several times as fast as numpy for a handful of numbers."""
+    return array("H" if dtype.itemsize == 2 else "I", tokens).tobytes()

@@ -1,5 +1,6 @@
 """Work spread over processes, with results in order and memory bounded whatever the amount of work."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,7 @@ QUEUED_PER_WORKER = 3
 def _prepare_worker() -> None:
     """Leave Ctrl-C to the parent, and end with it even when it is killed and can say nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()  # Blocks of text make no cycles, and looking for some among millions of strings takes time.
     parent = multiprocessing.parent_process()
     assert parent is not None
 
