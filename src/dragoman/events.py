@@ -65,7 +65,7 @@ class StepDone(Event):
     """Tokens of the global batch, with end-of-sentence marks."""
     pairs: int
     step_s: float
-    """Wall time since the previous step ended, without evaluation."""
+    """Wall time of the step, waiting for its batch included; evaluations and checkpoints are apart."""
     micro_batches: int
     """Pieces into which this rank cut its share."""
 

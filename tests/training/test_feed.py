@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragoman.training.feed import Ahead, Feed, Position
+from dragoman.training.feed import Feed, Position
 
 
 def feed(data, micro_tokens=10**6, tokens=300) -> Feed:
@@ -59,22 +59,3 @@ def test_cutting_loses_no_pair_and_keeps_to_its_limit(data, micro_tokens):
         assert torch.equal(labels, whole)
         longest = max(piece.source.layout.max_len for piece in share.pieces)
         assert max(piece.labels.numel() for piece in share.pieces) <= micro_tokens + 2 * longest
-
-
-def test_what_goes_wrong_ahead_is_told_to_the_one_who_waits():
-    def broken():
-        yield 1
-        raise ValueError("disk on fire")
-
-    ahead = Ahead(broken())
-    assert next(ahead) == 1
-    with pytest.raises(ValueError, match="disk on fire"):
-        next(ahead)
-    ahead.close()
-
-
-def test_a_feed_that_is_no_longer_wanted_ends(data):
-    ahead = Ahead(feed(data).shares(Position(), [1.0], 0))
-    next(ahead)
-    ahead.close()
-    assert not ahead._thread.is_alive()

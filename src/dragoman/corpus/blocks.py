@@ -110,7 +110,7 @@ def load_hashes(job: Job, block: int) -> Hashes:
 
 def load_pairs(job: Job, block: int) -> list[tuple[str, str]]:
     """The cleaned pairs of a block."""
-    return [_two_sides(line) for line in _lines(job.cleaned(block), "text")]
+    return [_decoded(line) for line in _lines(job.cleaned(block), "text")]
 
 
 def count_words_in(job: Job, chosen: Mapping[int, Mask]) -> Counter[str]:
@@ -118,7 +118,7 @@ def count_words_in(job: Job, chosen: Mapping[int, Mask]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for block, mask in chosen.items():
         lines = _lines(job.cleaned(block), "text")
-        counts.update(count_words([lines[i].replace("\t", " ") for i in np.flatnonzero(mask)]))
+        counts.update(count_words([lines[i].decode().replace("\t", " ") for i in np.flatnonzero(mask)]))
     return counts
 
 
@@ -134,10 +134,9 @@ def encode_block(
         return Encoded(**volumes, rules=_rules_from(content["rules"]), held_out=texts)
     encoder = _encoder(tokenizer)
     lines = _lines(job.cleaned(block), "text")
-    pairs = [_two_sides(line) for line in lines]
-    sides, lengths = _encode(encoder, pairs)
-    _, dropped_lengths = _encode(encoder, [_two_sides(line) for line in _lines(job.cleaned(block), "dropped")])
-    text_bytes = _line_bytes(_load(job.cleaned(block), "text"))
+    sides, lengths = _encode(encoder, lines)
+    _, dropped_lengths = _encode(encoder, _lines(job.cleaned(block), "dropped"))
+    text_bytes = np.array([len(line) + 1 for line in lines], np.int64)
 
     rules: Rules = {}
     keep = keep.copy()
@@ -145,7 +144,7 @@ def encode_block(
         too_long = keep & (lengths.max(axis=1, initial=0) > job.settings.cleaning.max_tokens)
         rules["tokens"] = RuleCount()
         for pair in np.flatnonzero(too_long):
-            rules["tokens"].add(*pairs[pair])
+            rules["tokens"].add(*_decoded(lines[pair]))
         keep &= ~too_long
 
     random = np.random.default_rng([job.settings.corpus.seed, 1, block])
@@ -166,7 +165,7 @@ def encode_block(
         after=_volume(np.flatnonzero(keep), lengths, text_bytes),
         written=_volume(chosen, lengths, text_bytes),
         rules=rules,
-        held_out=[pairs[place] for place in held_out],
+        held_out=[_decoded(lines[place]) for place in held_out],
     )
     _save(path, report=_pack(json.dumps(asdict(encoded)).encode()), **by_shard)
     return encoded
@@ -190,7 +189,9 @@ def assemble_shard(job: Job, shard: int, blocks: int, folder: Path) -> None:
 
 def write_evaluation_shard(folder: Path, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> Volume:
     """A validation or test set as one shard, in its own order."""
-    sides, lengths = _encode(BulkEncoder(tokenizer), pairs)
+    # White space in these sets is as it came: folded here for the tokens, kept in the text.
+    lines = [as_line(*(fold_space(side) for side in pair)) for pair in pairs]
+    sides, lengths = _encode(BulkEncoder(tokenizer), lines)
     write_shard(folder, 0, [np.frombuffer(b"".join(sides), tokenizer.dtype)], lengths)
     text_bytes = sum(len(source.encode()) + len(target.encode()) + 2 for source, target in pairs)
     return Volume(len(pairs), text_bytes, int(lengths[:, 0].sum()), int(lengths[:, 1].sum()))
@@ -202,9 +203,9 @@ def _encoder(tokenizer: Path) -> BulkEncoder:
     return BulkEncoder(Tokenizer.load(tokenizer))
 
 
-def _encode(encoder: BulkEncoder, pairs: Sequence[tuple[str, str]]) -> tuple[list[bytes], npt.NDArray[np.int32]]:
-    """All sides one after the other, and their lengths [pairs, 2]."""
-    sides = [encoder.encode(side) for pair in pairs for side in pair]
+def _encode(encoder: BulkEncoder, lines: Sequence[bytes]) -> tuple[list[bytes], npt.NDArray[np.int32]]:
+    """All sides of the pairs one after the other, and their lengths [pairs, 2]."""
+    sides = [encoder.encode(side) for line in lines for side in line.split(b"\t")]
     width = encoder.tokenizer.dtype.itemsize
     lengths = np.array([len(side) // width for side in sides], np.int32).reshape(-1, 2)
     return sides, lengths
@@ -220,14 +221,9 @@ def as_line(source: str, target: str) -> bytes:
     return f"{source}\t{target}".encode()
 
 
-def _line_bytes(text: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """Bytes of each line of a text, its line end counted."""
-    ends = np.flatnonzero(np.append(text, ord("\n")) == ord("\n")) if len(text) else np.empty(0, np.int64)
-    return np.diff(ends, prepend=-1)
-
-
-def _two_sides(line: str) -> tuple[str, str]:
-    source, _, target = line.partition("\t")
+def _decoded(line: bytes) -> tuple[str, str]:
+    """The opposite of `as_line`."""
+    source, target = line.decode().split("\t")
     return source, target
 
 
@@ -256,6 +252,6 @@ def _unpack(path: Path, name: str) -> str:
     return _load(path, name).tobytes().decode()
 
 
-def _lines(path: Path, name: str) -> list[str]:
-    text = _unpack(path, name)
-    return text.split("\n") if text else []
+def _lines(path: Path, name: str) -> list[bytes]:
+    text = _load(path, name).tobytes()
+    return text.split(b"\n") if text else []

@@ -11,6 +11,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from dragoman.ahead import Ahead
 from dragoman.corpus.compression import ArchiveError, read_blocks
 from dragoman.corpus.languages import find_language
 from dragoman.corpus.sources import Languages
@@ -20,6 +21,7 @@ Pairs = Iterator[tuple[bytes, bytes]]
 
 MAX_LINE_BYTES = 1 << 24
 """No sentence is this long: past it, the file is not text, and would fill the memory."""
+BLOCKS_AHEAD = 4
 
 _BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -56,8 +58,9 @@ class LineReader:
 
     def _lists(self) -> Iterator[list[bytes]]:
         rest = b""
+        blocks = Ahead(read_blocks(self.path), BLOCKS_AHEAD)  # Decompression takes no turns with Python code.
         try:
-            for block in read_blocks(self.path):
+            for block in blocks:
                 text = rest + block
                 lines = text.split(b"\n")
                 rest = lines.pop()
@@ -71,6 +74,8 @@ class LineReader:
                     yield self._finish(lines, has_returns=b"\r" in text)
         except ArchiveError as error:
             raise error.after_line(self.lines_read) from None
+        finally:
+            blocks.close()
         if rest:
             yield self._finish([rest], has_returns=True)
         self.ended = True

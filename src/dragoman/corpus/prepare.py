@@ -65,6 +65,8 @@ from dragoman.progress import Progress, no_progress
 from dragoman.rundir import publish_folder, replacing, write_json
 
 JOB_FILE = "job.json"
+UNHASHED = frozenset({MANIFEST_FILE, JOB_FILE})
+"""The manifest cannot hold its own hash; the job knows paths and times, which are not the data's."""
 LARGEST_HELD_OUT_SHARE = 0.1
 COUNTED_TOGETHER = 8
 """Blocks whose words one worker counts before it tells: most words occur in all of them."""
@@ -374,7 +376,7 @@ class _Preparation:
         return write_evaluation_shard(self._finished / split, tokenizer, pairs)
 
     def _hash_files(self) -> dict[str, FileReport]:
-        paths = sorted(path for path in self._finished.rglob("*") if path.is_file() and path.name != MANIFEST_FILE)
+        paths = sorted(path for path in self._finished.rglob("*") if path.is_file() and path.name not in UNHASHED)
         files = {}
         for path in paths:
             with path.open("rb") as file:

@@ -173,22 +173,22 @@ class BulkEncoder:
         self._cache = _WordCache(tokenizer)
         self._end = as_bytes([tokenizer.end], tokenizer.dtype)
 
-    def encode(self, line: str) -> bytes:
-        """Tokens of a sentence with its end mark, as the bytes of an array of the tokenizer's dtype."""
+    def encode(self, line: bytes) -> bytes:
+        """Tokens of a sentence, given in UTF-8, with its end mark: the bytes of an array of the tokenizer's dtype."""
         if self.tokenizer.works_by_word:
             if len(self._cache) > CACHE_LIMIT:
                 self._cache.clear()
-            return b"".join(map(self._cache.__getitem__, line.split(" "))) + self._end
-        return as_bytes(self.tokenizer.encode(line), self.tokenizer.dtype) + self._end
+            return b"".join(map(self._cache.__getitem__, line.split(b" "))) + self._end
+        return as_bytes(self.tokenizer.encode(line.decode()), self.tokenizer.dtype) + self._end
 
 
-class _WordCache(dict[str, bytes]):
+class _WordCache(dict[bytes, bytes]):
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__()
         self._tokenizer = tokenizer
 
-    def __missing__(self, word: str) -> bytes:
-        tokens = self[word] = as_bytes(self._tokenizer.encode(word), self._tokenizer.dtype)
+    def __missing__(self, word: bytes) -> bytes:
+        tokens = self[word] = as_bytes(self._tokenizer.encode(word.decode()), self._tokenizer.dtype)
         return tokens
 
 

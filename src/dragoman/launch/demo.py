@@ -1,6 +1,7 @@
 """`dragoman demo`: the whole road on a corpus that needs no download, with a word on each part of it."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -27,10 +28,10 @@ SENTENCES = (
 )
 
 
-def run(out: Path, workers: int, console: Console) -> None:
+def run(out: Path, workers: int, console: Console, overrides: Sequence[str] = ()) -> None:
     """Prepare, train, score and translate. A demo that was interrupted goes on."""
     started = time.perf_counter()
-    settings = config.resolve(RECIPE).settings
+    settings = config.resolve(RECIPE, overrides).settings
     data_path, run_path = out / "data", out / "run"
 
     _heading(console, "1. Prepare", f"dragoman prepare demo --recipe {RECIPE} --out {data_path}")

@@ -1,8 +1,5 @@
 """From the plan to tensors: each worker's share of each batch, cut into pieces that fit, made ahead of time."""
 
-import contextlib
-import queue
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +11,6 @@ from dragoman.batching.plan import Indexes, plan_epoch, share
 from dragoman.corpus.shards import Pairs, Tokens
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.model.packing import Batch, Packed, pack
-
-AHEAD = 3
-"""Batches that are ready before they are wanted."""
 
 
 @dataclass(frozen=True)
@@ -93,35 +87,3 @@ class Feed:
 
 def _joined(sides: Sequence[Tokens]) -> Tensor:
     return torch.from_numpy(np.concatenate(sides).astype(np.int64))
-
-
-class Ahead(Iterator[Share]):
-    """Runs an iterator of shares in a thread of its own, a few items ahead, so that no one waits for it."""
-
-    def __init__(self, shares: Iterator[Share]) -> None:
-        self._ready: queue.Queue[Share | BaseException] = queue.Queue(AHEAD)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._fill, args=(shares,), daemon=True, name="feed")
-        self._thread.start()
-
-    def _fill(self, shares: Iterator[Share]) -> None:
-        try:
-            for item in shares:
-                while not self._closed.is_set():
-                    with contextlib.suppress(queue.Full):
-                        self._ready.put(item, timeout=0.1)
-                        break
-                if self._closed.is_set():
-                    return
-        except Exception as error:  # Told to the consumer, who is on another thread.
-            self._ready.put(error)
-
-    def __next__(self) -> Share:
-        item = self._ready.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
-
-    def close(self) -> None:
-        self._closed.set()
-        self._thread.join()

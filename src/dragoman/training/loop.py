@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dragoman import __version__
+from dragoman.ahead import Ahead
 from dragoman.config import Settings
 from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
@@ -36,12 +37,13 @@ from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
 from dragoman.training.cluster import Cluster
 from dragoman.training.evaluate import Evaluator, Judge
 from dragoman.training.exchange import PlainExchange
-from dragoman.training.feed import Ahead, Feed, Share
+from dragoman.training.feed import Feed, Share
 from dragoman.training.optimizer import RunningAverage, Updater
 from dragoman.training.precision import Precision, micro_tokens
 from dragoman.training.schedule import rate_at
 from dragoman.training.stop import Stop
 
+BATCHES_AHEAD = 3
 MOST_ROLLBACKS = 3
 ROLLBACK_FACTOR = 0.5
 SEED_STRIDE = 1_000_003  # A prime: seeds of different steps and ranks do not meet.
@@ -95,7 +97,8 @@ class Trainer:
         reason = "finished"
         try:
             while self._state.step < self._settings.training.steps:
-                stop_wanted = self._step(next(feed), stop.requested)
+                step_started = time.perf_counter()
+                stop_wanted = self._step(next(feed), stop.requested, step_started)
                 self._state = replace(self._state, elapsed_s=elapsed_before_s + time.perf_counter() - started)
                 if self._skipped_in_a_row >= self._settings.training.skip_limit:
                     if self._state.rollbacks >= MOST_ROLLBACKS:
@@ -119,13 +122,12 @@ class Trainer:
         )
         return reason
 
-    def _open_feed(self) -> Ahead:
+    def _open_feed(self) -> Ahead[Share]:
         shares = self._settings.training.shares or (1.0,) * self._cluster.world
-        return Ahead(self._feed.shares(self._state.position, shares, self._cluster.rank))
+        return Ahead(self._feed.shares(self._state.position, shares, self._cluster.rank), BATCHES_AHEAD)
 
-    def _step(self, share: Share, stop_requested: bool) -> bool:
+    def _step(self, share: Share, stop_requested: bool, started: float) -> bool:
         """One update from one global batch. Says whether any worker was asked to stop."""
-        started = time.perf_counter()
         step = self._state.step + 1
         sums, pieces = self._gradients(share, step)
         loss_sum, nll_sum, stops = self._exchange(torch.cat([sums, sums.new_tensor([stop_requested])])).tolist()
