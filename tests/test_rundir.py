@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dragoman import events
 from dragoman.errors import DragomanError
 from dragoman.events import StepSkipped, from_json, to_json
-from dragoman.rundir import EventLog, publish_folder, read_events, read_json, replacing, write_atomic
+from dragoman.rundir import EventLog, publish_folder, read_events, read_json, replacing, sweep, write_atomic
 
 VALUES = {
     int: st.integers(-(2**40), 2**40),
@@ -103,6 +103,16 @@ def test_a_folder_is_published_whole_in_place_of_an_earlier_one(tmp_path):
         publish_folder(tmp_path / "new", tmp_path / "final")
         assert (tmp_path / "final" / "sub" / "file").read_text() == content
     assert [entry.name for entry in tmp_path.iterdir()] == ["final"]
+
+
+def test_what_killed_writers_left_is_swept_away_and_nothing_else(tmp_path):
+    (tmp_path / "kept" / ".draft").mkdir(parents=True)
+    (tmp_path / "kept" / ".draft" / "part").write_text("x")
+    (tmp_path / "kept" / "file").write_text("x")
+    (tmp_path / ".file.tmp").write_text("x")
+    (tmp_path / "kept" / ".link").symlink_to("file")
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "kept"]
 
 
 def test_damaged_json_is_named(tmp_path):

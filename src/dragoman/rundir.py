@@ -60,6 +60,15 @@ def read_json(path: Path) -> Any:
         raise DragomanError(f"{path} is not valid JSON ({error}): it was damaged, restore or rebuild it.") from None
 
 
+def sweep(folder: Path) -> None:
+    """Remove what killed writers left in a folder: drafts, whose names all begin with a dot."""
+    for draft in list(folder.rglob(".*")):
+        if draft.is_dir() and not draft.is_symlink():
+            shutil.rmtree(draft)
+        else:
+            draft.unlink(missing_ok=True)
+
+
 def publish_folder(finished: Path, path: Path) -> None:
     """Give a finished folder its final name, replacing an earlier one, after all its files reached the disk."""
     for file in finished.rglob("*"):

@@ -162,6 +162,25 @@ def test_a_finished_data_set_is_recognised_and_another_is_never_overwritten(sour
     assert DataSet(tmp_path / "data").manifest.sources[0].before.pairs == 600
 
 
+@pytest.mark.parametrize("stage", ["Cleaning pairs", "Counting words", "Encoding", "Writing shards"])
+def test_an_interrupted_run_goes_on_and_publishes_no_drafts(source, tmp_path, stage):
+    whole = make(corpus_of(source), tmp_path / "whole")
+
+    def interrupt(task: str, done: int, total: int | None) -> None:
+        if task == stage:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(corpus_of(source), tmp_path / "data", progress=interrupt)
+    assert not (tmp_path / "data").exists()
+    finished = tmp_path / "data.partial" / "finished"
+    finished.mkdir(exist_ok=True)
+    (finished / ".draft").mkdir()
+    (finished / ".draft" / "words.tsv").write_text("what a killed writer left")
+    data = make(corpus_of(source), tmp_path / "data")
+    assert digest_of(data.path) == digest_of(whole.path)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"a\tb\nc\n", r"bad.tsv, line 2"), (b"", "bad.tsv"), (b"\t\n\t\n", "no training pair is left")],

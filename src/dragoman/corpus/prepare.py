@@ -62,7 +62,7 @@ from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.corpus.workers import Workers
 from dragoman.errors import CorpusError, DragomanError
 from dragoman.progress import Progress, no_progress
-from dragoman.rundir import publish_folder, replacing, write_json
+from dragoman.rundir import publish_folder, replacing, sweep, write_json
 
 JOB_FILE = "job.json"
 UNHASHED = frozenset({MANIFEST_FILE, JOB_FILE})
@@ -199,6 +199,7 @@ class _Preparation:
         if not any(mask.any() for mask in keep):
             raise self._nothing_left(blocks, duplicates)
         self._finished.mkdir(exist_ok=True)
+        sweep(self._finished)
         tokenizer_path = self._finished / TOKENIZER_FILE
         self._make_tokenizer(blocks, keep, given_tokenizer, tokenizer_path)
         encoded = self._encode(blocks, keep, held_out, tokenizer_path)

@@ -44,7 +44,7 @@ def add_words(total: Counter[str], part: Counter[str]) -> None:
 
 def train(words: Counter[str], settings: TokenizerSettings, path: Path) -> None:
     """Learn a tokenizer from word counts and write it to `path`. The same counts give the same bytes."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
         table = Path(folder) / "words.tsv"
         with table.open("w", encoding="utf-8") as file:
             for word, count in sorted(words.items()):

@@ -32,7 +32,7 @@ from torch import Tensor
 from dragoman.errors import DragomanError
 from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
 from dragoman.model.store import WEIGHTS_FILE, Description, read_tensors
-from dragoman.rundir import publish_folder, read_json, sync_folder, write_json
+from dragoman.rundir import publish_folder, read_json, sweep, sync_folder, write_json
 from dragoman.training.feed import Position
 
 TRAINED_FILE = "trained.safetensors"
@@ -155,8 +155,7 @@ class Checkpoints:
     def newest_whole(self) -> Path | None:
         """The newest checkpoint that its checksums confirm. Damaged ones are named and passed over."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        for draft in self._folder.glob(".*"):  # What a killed writer left.
-            shutil.rmtree(draft) if draft.is_dir() and not draft.is_symlink() else draft.unlink()
+        sweep(self._folder)
         for name in names(self._folder):
             problem = find_damage(self._folder / name)
             if problem is None:
