@@ -177,8 +177,6 @@ class Training(Section):
     """Share of the probability that the loss spreads over the whole vocabulary."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the matrix products: auto takes bf16 where the hardware has it, and fp32 elsewhere."""
-    compile: Literal["auto", "on", "off"] = "auto"
-    """torch.compile: auto turns it on where it pays, on CUDA."""
     micro_tokens: CountOrNone = 0
     """Most target tokens a worker takes through the model at once; 0 finds out by itself what memory allows."""
     shares: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = ()
