@@ -12,10 +12,11 @@ from rich.text import Text
 
 WIDTH = 100
 HEADING = re.compile(r"(\d\. \w+)(  dragoman .*)")
+PROGRESS = re.compile(r"step |Cleaning|Dropping|Counting|Training the|Encoding|Writing|Translating")
 
 
 def main(log: Path, picture: Path) -> None:
-    lines = [line for line in log.read_text().splitlines() if not line.startswith("step ")]
+    lines = [line for line in log.read_text().splitlines() if not PROGRESS.match(line)]
     with Path("/dev/null").open("w") as nowhere:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
         for line in lines:

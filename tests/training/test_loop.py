@@ -93,14 +93,15 @@ def test_a_share_too_large_for_memory_is_cut_and_recorded(data, tmp_path, monkey
     forward = Transformer.forward
 
     def starved(self, batch, smoothing=0.0):
-        if self.training and batch.labels.numel() > 60:
+        if self.training and batch.labels.numel() > 80:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return forward(self, batch, smoothing)
 
     monkeypatch.setattr(Transformer, "forward", starved)
     recording = Recording(tiny(*off), data, tmp_path / "starved")
     assert recording.train() == "finished"
-    assert recording.of(MicroBatchesCut)[0].reason == "CUDA out of memory"
+    (cut,) = recording.of(MicroBatchesCut)  # Batches that had been made ahead are cut anew, and do not fail again.
+    assert cut.reason == "CUDA out of memory"
     for (_, a), (_, b) in zip(losses(healthy), losses(recording), strict=True):
         assert b == pytest.approx(a, rel=1e-5)
 

@@ -15,7 +15,7 @@ from dragoman.corpus.summary import show_splits
 from dragoman.decoding import scoring
 from dragoman.decoding.translator import Translator
 from dragoman.launch import local
-from dragoman.terminal import progress_bars, span
+from dragoman.terminal import progress_bars, span, table
 from dragoman.training.session import Job
 
 RECIPE = "tiny"
@@ -67,10 +67,13 @@ def run(out: Path, workers: int, console: Console, overrides: Sequence[str] = ()
         console.print(f"  {escape(source)}\n  [bold]{escape(text)}[/bold]\n", highlight=False)
 
     console.print(f"That took {span(time.perf_counter() - started)}. What next:", highlight=False)
-    console.print(f"  dragoman translate {run_path}            type sentences of your own", highlight=False)
-    console.print(f"  dragoman inspect {run_path}              what the run is made of", highlight=False)
-    console.print(f"  tensorboard --logdir {run_path}          its curves", highlight=False)
-    console.print("  dragoman prepare --list                   corpora to train on in earnest", highlight=False)
+    following = table("", "")
+    following.show_header = False
+    following.add_row(f"  dragoman translate {run_path}", "type sentences of your own")
+    following.add_row(f"  dragoman inspect {run_path}", "what the run is made of")
+    following.add_row(f"  tensorboard --logdir {run_path}", "its curves")
+    following.add_row("  dragoman prepare --list", "corpora to train on in earnest")
+    console.print(following)
 
 
 def _heading(console: Console, title: str, command: str) -> None:

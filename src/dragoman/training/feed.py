@@ -30,7 +30,8 @@ class Share:
     pairs: Indexes
     """This worker's pairs, from the shortest to the longest."""
     pieces: Sequence[Batch]
-    """The same as tensors, cut so that each piece fits."""
+    """The same as tensors, in pieces of at most about `micro_tokens`."""
+    micro_tokens: int
     global_pairs: int
     source_tokens: int
     target_tokens: int
@@ -60,16 +61,17 @@ class Feed:
                 tokens = self._lengths[whole].sum(axis=0, dtype=np.int64)
                 mine = share(whole, self._lengths, shares, rank)
                 ordered = mine[np.argsort(self._lengths[mine].max(axis=1), kind="stable")]
-                pieces = self.cut(ordered)
-                yield Share(at, following, ordered, pieces, len(whole), int(tokens[0]), int(tokens[1]))
+                limit = self.micro_tokens
+                pieces = self.cut(ordered, limit)
+                yield Share(at, following, ordered, pieces, limit, len(whole), int(tokens[0]), int(tokens[1]))
             position = Position(position.epoch + 1)
 
-    def cut(self, pairs: Indexes) -> list[Batch]:
+    def cut(self, pairs: Indexes, micro_tokens: int) -> list[Batch]:
         """Pairs as tensors, in pieces of about as many tokens each, as few as `micro_tokens` allows."""
         if len(pairs) == 0:
             return []
         ends = np.cumsum(self._lengths[pairs].max(axis=1))
-        count = min(len(pairs), -(-int(ends[-1]) // self.micro_tokens))
+        count = min(len(pairs), -(-int(ends[-1]) // micro_tokens))
         bounds = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count)
         return [self.tensors(part) for part in np.split(pairs, bounds) if len(part)]
 

@@ -175,7 +175,8 @@ class Trainer:
         A share that does not fit into memory is cut further and taken again. The others wait at the exchange, and
         nothing that they see changes.
         """
-        pieces = share.pieces
+        limit = self._feed.micro_tokens
+        pieces = share.pieces if share.micro_tokens <= limit else self._feed.cut(share.pairs, limit)
         while True:
             # A seed for every step and worker: dropout is the same again after a resume, whatever ran before.
             torch.manual_seed((self._settings.training.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank)
@@ -188,14 +189,14 @@ class Trainer:
                     sums += torch.stack([loss.detach(), nll])
                 return sums, len(pieces)
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error) or self._feed.micro_tokens <= 1 or len(pieces) >= len(share.pairs):
+                if not _is_out_of_memory(error) or len(pieces) >= len(share.pairs):
                     raise
                 reason = str(error).splitlines()[0]
             # Outside of the handler, so that the failed pass and its memory are gone.
             for parameter in self._parameters:
                 parameter.grad = None
-            self._feed.micro_tokens = max(1, self._feed.micro_tokens // 2)
-            pieces = self._feed.cut(share.pairs)
+            limit = self._feed.micro_tokens = max(1, limit // 2)
+            pieces = self._feed.cut(share.pairs, limit)
             self._record(MicroBatchesCut(rank=self._cluster.rank, step=step, micro_batches=len(pieces), reason=reason))
 
     def _rate(self, step: int) -> float:
