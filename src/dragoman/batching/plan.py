@@ -56,7 +56,7 @@ def plan_epoch(lengths: Lengths, tokens: int, seed: int, epoch: int) -> Plan:
     shuffled = random.permutation(len(lengths)).astype(np.int32)
     buckets = _bucket_table(longest)[lengths.max(axis=1)[shuffled]]
     order = shuffled[np.argsort(buckets, kind="stable")]  # Stable on 16-bit keys is a radix sort: linear time.
-    bounds = _cut(lengths[order], tokens)
+    bounds = fill(lengths[order], tokens)
     return Plan(order, bounds, random.permutation(len(bounds) - 1))
 
 
@@ -67,8 +67,11 @@ def _bucket_table(longest: int) -> npt.NDArray[np.uint16]:
     return buckets
 
 
-def _cut(lengths: Lengths, tokens: int) -> Indexes:
-    """Fill batches one after the other, each as full as either side allows."""
+def fill(lengths: Lengths, tokens: int) -> Indexes:
+    """Fill batches one after the other, each as full as either side allows: their bounds, [batches + 1].
+
+    `tokens` is at least the longest sentence.
+    """
     source, target = (np.concatenate([[0], np.cumsum(lengths[:, side], dtype=np.int64)]) for side in (0, 1))
     bounds = [0]
     while bounds[-1] < len(lengths):

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 T = TypeVar("T")
 
@@ -30,7 +32,13 @@ class Cluster:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         if world > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=world)
+            store, rank, world = next(rendezvous("env://", rank, world))
+            # After a restart the agent's store still knows the addresses of the dead: look only at this attempt's.
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            dist.init_process_group(
+                backend, store=PrefixStore(f"attempt-{attempt}", store), rank=rank, world_size=world
+            )
         return cls(rank, world, local_world, device)
 
     @property

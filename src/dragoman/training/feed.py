@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dragoman.batching.plan import Indexes, plan_epoch, share
+from dragoman.batching.plan import Indexes, fill, plan_epoch, share
 from dragoman.corpus.shards import Pairs, Tokens
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.model.packing import Batch, Packed, pack
@@ -30,7 +30,7 @@ class Share:
     pairs: Indexes
     """This worker's pairs, from the shortest to the longest."""
     pieces: Sequence[Batch]
-    """The same as tensors, in pieces of at most about `micro_tokens`."""
+    """The same as tensors, in pieces of at most `micro_tokens` a side."""
     micro_tokens: int
     global_pairs: int
     source_tokens: int
@@ -67,13 +67,12 @@ class Feed:
             position = Position(position.epoch + 1)
 
     def cut(self, pairs: Indexes, micro_tokens: int) -> list[Batch]:
-        """Pairs as tensors, in pieces of about as many tokens each, as few as `micro_tokens` allows."""
+        """Pairs as tensors, in pieces of at most `micro_tokens` a side, or of one pair that is longer than that."""
         if len(pairs) == 0:
             return []
-        ends = np.cumsum(self._lengths[pairs].max(axis=1))
-        count = min(len(pairs), -(-int(ends[-1]) // micro_tokens))
-        bounds = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count)
-        return [self.tensors(part) for part in np.split(pairs, bounds) if len(part)]
+        lengths = self._lengths[pairs]
+        bounds = fill(lengths, max(micro_tokens, int(lengths.max())))
+        return [self.tensors(part) for part in np.split(pairs, bounds[1:-1])]
 
     def tensors(self, pairs: Indexes) -> Batch:
         """Packed tensors of some pairs: the decoder reads the translation shifted right, begun by the start mark."""
