@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,6 @@ from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.prepare import prepare
 from dragoman.corpus.sources import Languages, Source
-
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -25,14 +22,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, which FAIL_ON_SKIP forbids: {reason}"
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Real corpora, where they lie beside the project."""
-    if not SHARED_DATA.is_dir():
-        pytest.skip(f"there are no real corpora in {SHARED_DATA}")
-    return SHARED_DATA
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,6 @@ from dragoman.errors import DragomanError
 from dragoman.events import Event, from_json, to_json
 
 CONFIG_FILE = "config.json"
-EVENTS_PATTERN = "events-*.jsonl"
 
 
 def sync_folder(folder: Path) -> None:

@@ -180,7 +180,6 @@ class _Preparation:
 
     def __init__(self, corpus: Corpus, folder: Path, settings: Settings, pool: Workers, progress: Progress) -> None:
         self._corpus = corpus
-        self._folder = folder
         self._finished = folder / "finished"
         self._settings = settings
         self._pool = pool

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dragoman.config import resolve
-from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.dataset import DataSet, Split
 from dragoman.decoding import scoring
 from dragoman.decoding.translator import LOOK_AHEAD, Candidate, Translation, Translator
 from dragoman.errors import DragomanError
@@ -140,9 +140,10 @@ def _evaluation_text(
     if data is not None:
         if split not in SPLITS:
             raise DragomanError(f"--split {split} is not known: use {' or '.join(SPLITS)}.")
+        chosen: Split = "test" if split == "test" else "valid"
         opened = DataSet(data)
-        opened.pairs("test" if split == "test" else "valid")
-        return opened.text("test" if split == "test" else "valid")
+        opened.pairs(chosen)  # Says in a sentence where there is none.
+        return opened.text(chosen)
     if reference is None:
         raise DragomanError("score needs references: give --ref FILE (and --src FILE for models), or --data DATA.")
     return None if source is None else _read_lines(source), _read_lines(reference)

@@ -23,6 +23,7 @@ from dragoman.model.transformer import Transformer
 from dragoman.training import session
 from dragoman.training.evaluate import Quality
 from dragoman.training.session import Job
+from dragoman.training.stop import EXIT_AT_ONCE
 
 RESTARTS = 3
 """How often lost workers are started again, from the last checkpoint."""
@@ -99,7 +100,7 @@ def _ask_workers_to_stop(number: int, frame: FrameType | None) -> None:  # noqa:
 def _explain(error: ChildFailedError, job: Job) -> str:
     rank, failure = error.get_first_failure()
     how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
-    if failure.exitcode == session.EXIT_AT_ONCE:
+    if failure.exitcode == EXIT_AT_ONCE:
         return f"Left at once, without a last checkpoint: the same command goes on from the newest one in {job.run}."
     message = failure.message if isinstance(failure.message, str) else str(failure.message.get("message", ""))
     reason = message.strip().splitlines()[-1] if message.strip() else how

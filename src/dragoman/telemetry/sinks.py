@@ -13,10 +13,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from dragoman import events
 from dragoman.config import Settings
 from dragoman.events import Event
-from dragoman.terminal import count, size, span
+from dragoman.terminal import PLAIN_INTERVAL_S, count, size, span
 
 RECENT_STEPS = 50
-PLAIN_INTERVAL_S = 10.0
 
 
 class Sink(Protocol):

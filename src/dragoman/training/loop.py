@@ -165,8 +165,7 @@ class Trainer:
                     rank=self._cluster.rank, step=step, loss=loss, gradient_norm=norm, in_a_row=self._skipped_in_a_row
                 )
             )
-        for parameter in self._parameters:
-            parameter.grad = None
+        self._model.zero_grad()
         return bool(stops > 0)
 
     def _gradients(self, share: Share, step: int) -> tuple[Tensor, int]:
@@ -193,8 +192,7 @@ class Trainer:
                     raise
                 reason = str(error).splitlines()[0]
             # Outside of the handler, so that the failed pass and its memory are gone.
-            for parameter in self._parameters:
-                parameter.grad = None
+            self._model.zero_grad()
             limit = self._feed.micro_tokens = max(1, limit // 2)
             pieces = self._feed.cut(share.pairs, limit)
             self._record(MicroBatchesCut(rank=self._cluster.rank, step=step, micro_batches=len(pieces), reason=reason))
@@ -274,7 +272,7 @@ class Trainer:
         self._state = snapshot.state
 
     def _roll_back(self) -> None:
-        """Return to the last good checkpoint with a lower rate; where there is none, to the beginning."""
+        """Return to the last good checkpoint with a lower rate; where there is none, say what to change."""
         from_step = self._state.step
         factor, rollbacks = self._state.rate_factor * ROLLBACK_FACTOR, self._state.rollbacks + 1
         self._checkpoints.wait()

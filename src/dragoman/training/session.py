@@ -19,9 +19,7 @@ from dragoman.telemetry.sinks import Sink, TensorBoardSink, TerminalSink
 from dragoman.training.cluster import Cluster
 from dragoman.training.evaluate import Judge
 from dragoman.training.loop import Trainer
-from dragoman.training.stop import EXIT_AT_ONCE, Stop
-
-__all__ = ["EXIT_AT_ONCE", "Job", "launched_by_others", "train"]
+from dragoman.training.stop import Stop
 
 FIXED_SECTIONS = ("model", "batch")
 """What must not change in the middle of a run: the shape of the weights, and the plan that the position points into."""
