@@ -24,8 +24,9 @@ from dragoman.config import Decoding, recipe_names
 from dragoman.config import Tokenizer as TokenizerSettings
 from dragoman.corpus import demo
 from dragoman.corpus.tokenizer import PAD, Tokenizer, count_words, train
+from dragoman.decoding.lines import batches
 from dragoman.decoding.search import Marks, search
-from dragoman.decoding.translator import batches, marks_of
+from dragoman.decoding.translator import marks_of
 from dragoman.model.architecture import architecture_of
 from dragoman.model.packing import Batch, pack_sentences
 from dragoman.model.transformer import Transformer

@@ -15,17 +15,21 @@ from rich.markup import escape
 from dragoman.config import resolve
 from dragoman.corpus.dataset import DataSet, Split
 from dragoman.decoding import scoring
-from dragoman.decoding.translator import LOOK_AHEAD, Candidate, Translation, Translator
+from dragoman.decoding.card import CARD_FILE, Circumstances
+from dragoman.decoding.export import FORMS, QUANTIZATIONS
+from dragoman.decoding.export import export as write_export
+from dragoman.decoding.lines import LOOK_AHEAD, Candidate, LineTranslator, Translation
+from dragoman.decoding.translator import load
 from dragoman.errors import DragomanError
 from dragoman.progress import Progress
-from dragoman.terminal import progress_bars, table
+from dragoman.terminal import progress_bars, size, table
 
 SPLITS = ("test", "valid")
 
 
 def translate(model: Path, file: str, overrides: Sequence[str], *, n_best: int, scores: bool, as_json: bool) -> None:
     """Translate a file, standard input, or lines typed at a terminal."""
-    translator = Translator.load(model, **_decoding_changes(overrides))
+    translator = load(model, **_decoding_changes(overrides))
     if file == "-" and sys.stdin.isatty():
         _converse(translator, n_best, scores)
         return
@@ -89,7 +93,7 @@ def _write(source: str, translation: Translation, n_best: int, scores: bool, as_
         print(f"{candidate.score:.4f}\t{candidate.text}" if scores else candidate.text, flush=True)
 
 
-def _converse(translator: Translator, n_best: int, scores: bool) -> None:
+def _converse(translator: LineTranslator, n_best: int, scores: bool) -> None:
     """A prompt for people: type a sentence, see its translation."""
     console = Console()
     languages = translator.languages
@@ -134,6 +138,33 @@ def score(
         _show_comparison(systems, scoring.compare(outputs[0], outputs[1], references), as_json=as_json)
 
 
+def export(
+    model: Path,
+    out: Path,
+    form: str,
+    quantization: str | None,
+    data: Path | None,
+    dollars_per_hour: float | None,
+    *,
+    overwrite: bool,
+) -> None:
+    """Write an export and say what it holds."""
+    chosen = next((known for known in FORMS if known == form), None)
+    if chosen is None:
+        raise DragomanError(f"--to {form} is not known: use {', '.join(FORMS)}.")
+    numbers = next((known for known in QUANTIZATIONS if known == quantization), None)
+    if quantization is not None and numbers is None:
+        raise DragomanError(f"--quantization {quantization} is not known: use {', '.join(QUANTIZATIONS)}.")
+    circumstances = Circumstances(None if data is None else DataSet(data), dollars_per_hour)
+    write_export(model, out, chosen, numbers, circumstances, overwrite=overwrite)
+    console = Console()
+    rows = table("file", "size", right=(1,))
+    for file in sorted(out.iterdir()):
+        rows.add_row(file.name, size(file.stat().st_size))
+    console.print(rows)
+    console.print(f"{out} is ready: try `dragoman translate {out}`; its card is {out / CARD_FILE}.", highlight=False)
+
+
 def _evaluation_text(
     source: Path | None, reference: Path | None, data: Path | None, split: str
 ) -> tuple[list[str] | None, list[str]]:
@@ -158,7 +189,7 @@ def _translations(system: str, sources: list[str] | None, progress: Progress) ->
     """What a system says: read from a file of translations, or translated by a model."""
     if Path(system).is_file():
         return _read_lines(Path(system))
-    translator = Translator.load(system)
+    translator = load(system)
     if sources is None:
         raise DragomanError(f"{system} is a model and needs text to translate: give --src FILE or --data DATA.")
     output = []
