@@ -56,7 +56,7 @@ class ExportedTranslator(LineTranslator):
 
     @classmethod
     def load(cls, folder: Path, device: str | None = None, threads: int = 0, **decoding: Any) -> "ExportedTranslator":
-        """Read an exported folder. Without a device, a GPU is used if there is one; 0 threads is CTranslate2's choice."""
+        """Read an exported folder. Without a device, a GPU is used if there is one; 0 threads is its own choice."""
         content = read_json(folder / DESCRIPTION_FILE)
         kind, _, index = (device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu")).partition(":")
         try:
