@@ -8,16 +8,12 @@ from pathlib import Path
 import ctranslate2
 import pytest
 import sentencepiece
-import torch
-from safetensors.torch import save_file
 
 import dragoman
-from dragoman.config import Decoding, recipe_names
-from dragoman.config import Tokenizer as TokenizerSettings
-from dragoman.corpus import demo
+from dragoman.config import recipe_names
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.tokenizer import Tokenizer, count_words, train
+from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding import search
 from dragoman.decoding.card import CARD_FILE, Circumstances
 from dragoman.decoding.export import FORMS, export
@@ -25,15 +21,12 @@ from dragoman.decoding.exported import EXTRA_LENGTH, ExportedTranslator
 from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
 from dragoman.launch import local
-from dragoman.model.architecture import Architecture, architecture_of
-from dragoman.model.store import WEIGHTS_FILE, Description
-from dragoman.model.transformer import Transformer
+from dragoman.model.store import WEIGHTS_FILE
 from dragoman.training.session import Job
 
+from ..models import LINES, learned, saved, slim
 from ..training.conftest import tiny
 
-PAIRS = demo.generate(300, seed=5, valid=1, test=1).train
-LINES = [english for english, _ in PAIRS[:30]]
 ODD_LINES = ["", " ", "two  spaces", "日本語。", "🐪 a camel", "ﬁ ½ Ⅳ", " before", "after ", "naïve café", "x ▁ y"]
 
 
@@ -45,39 +38,6 @@ def any_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return learned(tmp_path_factory.mktemp("tokenizer"), "bpe")
-
-
-def learned(folder: Path, algorithm: str) -> Tokenizer:
-    path = folder / "tokenizer.model"
-    words = count_words([side for pair in PAIRS for side in pair])
-    train(words, TokenizerSettings(vocabulary=450, algorithm=algorithm), path)
-    return Tokenizer.load(path)
-
-
-def saved(
-    folder: Path, architecture: Architecture, tokenizer: Tokenizer, *, ends_soon: bool = False, **decoding: object
-) -> Path:
-    """A model folder with random weights that say various things, forbidden ones among them if they may."""
-    torch.manual_seed(4)
-    model = Transformer(architecture.replaced(vocabulary=tokenizer.padded_size)).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name or "bias" in name:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-        model.embedding.weight[tokenizer.end] *= 1.5
-        if ends_soon:
-            model.embedding.weight[tokenizer.end] += 2 * model.decoder_norm.bias / model.decoder_norm.bias.norm()
-    folder.mkdir(parents=True)
-    options = Decoding(**{"beam": 1, "max_ratio": 1.0, **decoding})
-    Description(model.architecture, Languages("en", "de"), options, tokenizer).write(folder)
-    save_file(model.state_dict(), folder / WEIGHTS_FILE)
-    return folder
-
-
-def slim(recipe: str) -> Architecture:
-    """A recipe's architecture in everything but its width, which no code depends on."""
-    full = architecture_of(recipe)
-    return full.replaced(d_model=16 * full.heads, feed_forward=32 * full.heads)
 
 
 def said_by(translator: Translator | ExportedTranslator, n_best: int = 1) -> list[list[int]]:
@@ -119,7 +79,7 @@ def test_ctranslate2_alone_needs_no_more_than_the_folder(tokenizer: Tokenizer, t
 
 
 def test_the_length_penalty_is_ours(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model = saved(tmp_path / "model", slim("tiny"), tokenizer, ends_soon=True, beam=4)
+    model = saved(tmp_path / "model", slim("tiny"), tokenizer, ending=2.0, beam=4)
     folder = export(model, tmp_path / "exported", "ctranslate2", "float32")
     penalised, plain = (dragoman.load(folder, "cpu", alpha=alpha) for alpha in (0.6, 0.0))
     source = (*tokenizer.encode(LINES[0]), tokenizer.end)
@@ -135,7 +95,7 @@ def test_the_length_penalty_is_ours(tokenizer: Tokenizer, tmp_path: Path) -> Non
 
 
 def test_how_likely_each_token_is_adds_up_to_the_score(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model = saved(tmp_path / "model", slim("tiny"), tokenizer, ends_soon=True, alpha=0.0, beam=2)
+    model = saved(tmp_path / "model", slim("tiny"), tokenizer, ending=2.0, alpha=0.0, beam=2)
     theirs = dragoman.load(export(model, tmp_path / "exported", "ctranslate2", "float32"), "cpu")
     source = (*tokenizer.encode(LINES[3]), tokenizer.end)
     best = theirs.search([source], 1)[source][0]
@@ -182,7 +142,7 @@ def test_what_was_exported_can_be_loaded_here(form: str, tokenizer: Tokenizer, t
 
 
 def test_lines_of_any_length_come_out_of_an_export_one_for_one(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model = saved(tmp_path / "model", slim("tiny"), tokenizer, ends_soon=True, beam=2)
+    model = saved(tmp_path / "model", slim("tiny"), tokenizer, ending=2.0, beam=2)
     translator = dragoman.load(export(model, tmp_path / "exported", "ctranslate2"), "cpu")
     lines = [*ODD_LINES, " ".join(LINES * 3), LINES[0]]
     found = translator.translate_scored(lines, n_best=2)

@@ -23,6 +23,7 @@ DESCRIPTION_FILE = "model.json"
 TOKENIZER_FILE = "tokenizer.model"
 EXTRA_LENGTH = 20
 """Tokens that a translation may have beyond the multiple of its source's, as in the search on torch."""
+LEAST_ROOM = 64
 
 
 @dataclass(frozen=True)
@@ -81,24 +82,40 @@ class ExportedTranslator(LineTranslator):
                 f"{n_best} translations were asked for, but decoding.beam = {options.beam}: "
                 f"ask for 1 to {options.beam}, or raise decoding.beam."
             )
-        limits = [int(options.max_ratio * len(source)) + EXTRA_LENGTH for source in batch]
-        results = self.runtime.translate_batch(
-            [self._pieces(source) for source in batch],
-            beam_size=options.beam,
-            # All of them, because CTranslate2 penalises length by another formula: ours then chooses.
-            num_hypotheses=options.beam,
-            length_penalty=options.alpha,
-            coverage_penalty=options.coverage,
-            no_repeat_ngram_size=options.no_repeat,
-            max_input_length=0,
-            max_decoding_length=max(limits) - 1,
-            min_decoding_length=0,
-            return_scores=True,
-        )
-        return [
-            self._ranked(result.hypotheses, result.scores, limit)[:n_best]
-            for result, limit in zip(results, limits, strict=True)
-        ]
+        found: dict[int, list[Said]] = {}
+        for room, places in self._by_room(batch).items():
+            results = self.runtime.translate_batch(
+                [self._pieces(batch[place]) for place in places],
+                beam_size=options.beam,
+                # All of them, because CTranslate2 penalises length by another formula: ours then chooses.
+                num_hypotheses=options.beam,
+                length_penalty=options.alpha,
+                coverage_penalty=options.coverage,
+                no_repeat_ngram_size=options.no_repeat,
+                max_input_length=0,
+                max_decoding_length=room - 1,
+                min_decoding_length=0,
+                return_scores=True,
+            )
+            for place, result in zip(places, results, strict=True):
+                limit = self._limit(batch[place])
+                found[place] = self._ranked(result.hypotheses, result.scores, limit)[:n_best]
+        return [found[place] for place in range(len(batch))]
+
+    def _by_room(self, batch: Sequence[Source]) -> dict[int, list[int]]:
+        """Places of the sources that are searched together, by the tokens that CTranslate2 may say.
+
+        It knows one limit for a batch. A power of two that depends on the source alone makes the result independent of
+        its company; and those of like length waste no padding.
+        """
+        groups: dict[int, list[int]] = {}
+        for place, source in enumerate(batch):
+            groups.setdefault(max(LEAST_ROOM, 1 << (self._limit(source) - 1).bit_length()), []).append(place)
+        return groups
+
+    def _limit(self, source: Source) -> int:
+        """The most tokens, the end mark among them, that a translation may have: as in the search on torch."""
+        return int(self.options.max_ratio * len(source)) + EXTRA_LENGTH
 
     def log_probabilities(self, pairs: Sequence[tuple[Source, Sequence[int]]]) -> list[list[float]]:
         """How likely the model finds each token of given translations, and last their ends."""
@@ -121,6 +138,6 @@ class ExportedTranslator(LineTranslator):
         for pieces, score in zip(hypotheses, scores, strict=True):
             length = len(pieces) + 1  # with the end mark, as both count it
             penalty = (length / ((5 + length) / 6)) ** self.options.alpha
-            # A sentence among longer ones may have gone on beyond its own limit.
+            # One that did not end had more room than its limit.
             said.append(Said([self._ids[piece] for piece in pieces][: limit - 1], score * penalty))
         return sorted(said, key=lambda found: -found.score)

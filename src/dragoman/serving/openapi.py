@@ -60,7 +60,7 @@ def describe(limits: Limits) -> dict[str, Any]:
         "info": {
             "title": "Dragoman",
             "version": __version__,
-            "description": "A translator. Its calls are LibreTranslate's, whose clients work here; it takes forms, too.",
+            "description": "A translator. Its calls are LibreTranslate's, whose clients work here; forms will do, too.",
         },
         "paths": paths,
         "components": {"schemas": _component_schemas()},
