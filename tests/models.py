@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from benchmarks.decode import learn
 from safetensors.torch import save_file
 
 from dragoman.config import Decoding
@@ -26,13 +27,7 @@ def learned(folder: Path, algorithm: str) -> Tokenizer:
 
 
 def saved(
-    folder: Path,
-    architecture: Architecture,
-    tokenizer: Tokenizer,
-    *,
-    ending: float = 0.0,
-    direction: str = "en-de",
-    **decoding: object,
+    folder: Path, architecture: Architecture, tokenizer: Tokenizer, *, ending: float = 0.0, **decoding: object
 ) -> Path:
     """A model folder with random weights, whose sentences end the sooner the larger `ending`."""
     torch.manual_seed(4)
@@ -44,6 +39,19 @@ def saved(
         model.embedding.weight[tokenizer.end] *= 1.5
         if ending:
             model.embedding.weight[tokenizer.end] += ending * model.decoder_norm.bias / model.decoder_norm.bias.norm()
+    return write(folder, model, tokenizer, "en-de", **decoding)
+
+
+def babbler(tokenizer: Tokenizer) -> Transformer:
+    """A model that has learned for some seconds: it says words, and ends its sentences."""
+    torch.manual_seed(1)
+    shape = {"d_model": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 128, "dropout": 0.0}
+    model = Transformer(Architecture(vocabulary=tokenizer.padded_size, **shape))
+    learn(model, tokenizer, PAIRS, steps=100)
+    return model
+
+
+def write(folder: Path, model: Transformer, tokenizer: Tokenizer, direction: str, **decoding: object) -> Path:
     folder.mkdir(parents=True)
     options = Decoding(**{"beam": 1, "max_ratio": 1.0, **decoding})
     Description(model.architecture, Languages(*direction.split("-")), options, tokenizer).write(folder)

@@ -12,7 +12,7 @@ from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.service import Service
 
-from ..models import learned, saved, slim
+from ..models import babbler, learned, write
 
 
 @pytest.fixture(scope="session")
@@ -20,10 +20,11 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two models, there and back."""
     folder = tmp_path_factory.mktemp("exports")
     tokenizer = learned(folder, "bpe")
+    model = babbler(tokenizer)
     made = []
     for direction in ("en-de", "de-en"):
-        model = saved(folder / f"model-{direction}", slim("tiny"), tokenizer, ending=1.2, direction=direction, beam=3)
-        made.append(export(model, folder / direction, "ctranslate2"))
+        stored = write(folder / f"model-{direction}", model, tokenizer, direction, beam=3)
+        made.append(export(stored, folder / direction, "ctranslate2"))
     return made
 
 

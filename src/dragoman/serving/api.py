@@ -39,7 +39,10 @@ class Api:
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         self._check_length(sum(map(len, texts)))
         guesses = [self._source_of(text, asked.source) for text in texts]
-        models = [self._model(source, asked.target, asked.model) for source, _ in guesses]
+        models = [
+            self._model(source, asked.target, asked.model, len(text))
+            for text, (source, _) in zip(texts, guesses, strict=True)
+        ]
         done = await _while_present(
             request,
             asyncio.gather(
@@ -67,7 +70,7 @@ class Api:
         self._gate.admit(request, asked.api_key)
         self._check_length(len(asked.q))
         source, guess = self._source_of(asked.q, asked.source)
-        model = self._model(source, asked.target, asked.model)
+        model = self._model(source, asked.target, asked.model, len(asked.q))
         head = {"model": model.name, "source": model.source, "target": model.target, "detected": guess}
         return StreamingResponse(self._lines(model, asked, head), media_type="application/x-ndjson")
 
@@ -90,8 +93,8 @@ class Api:
         if form not in documents.FORMATS:
             kinds = ", ".join(f".{known}" for known in documents.FORMATS)
             raise RefusedError(400, f"The name '{name[-40:]}' does not end in {kinds}: only such files are translated.")
-        model = self._model(source, target, request.query_params.get("model"))
         content = await read_body(request, self._limits.max_file_bytes, self._limits)
+        model = self._model(source, target, request.query_params.get("model"), len(content))
 
         async def translate(text: str) -> str:
             return await self._service.translate(model, text)
@@ -172,13 +175,15 @@ class Api:
             raise RefusedError(400, "The language of the text cannot be told: name it as source.")
         return guesses[0].language, _in_percent(guesses[0])
 
-    def _model(self, source: str, target: str, name: str | None) -> Model:
+    def _model(self, source: str, target: str, name: str | None, characters: int) -> Model:
+        """The model for so much text, if it has room for it."""
         try:
             model = self._service.find_model(source, target, name)
         except UnknownDirectionError as error:
             raise RefusedError(400, str(error)) from None
         if model.engine.waiting >= self._limits.max_waiting:
             raise RefusedError(503, "Too much is waiting already: try again in a moment.", RETRY_AFTER_S)
+        self._metrics.characters.labels(model.name).inc(characters)
         return model
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 _VERBATIM = re.compile(
     r"""
@@ -16,6 +16,7 @@ _VERBATIM = re.compile(
     re.VERBOSE,
 )
 _NUMBER = re.compile(r"\d+(?:[.,:'’\u00a0\u202f]\d+)*")
+_ANY = re.compile(f"(?:{_VERBATIM.pattern})|{_NUMBER.pattern}", re.VERBOSE)
 _NOT_A_DIGIT = re.compile(r"\D")
 _END_MARK = re.compile(r"[.!?。]+$")
 
@@ -30,16 +31,19 @@ def numbers(text: str) -> list[str]:
     return [_NOT_A_DIGIT.sub("", number) for number in _NUMBER.findall(_VERBATIM.sub(" ", text))]
 
 
-def are_kept(source: str, translation: str) -> bool:
-    """Whether all of them are still there, and as often. Numbers may be joined by others: `a dozen` becomes `12`."""
-    lost = Counter(numbers(source)) - Counter(numbers(translation))
-    return not lost and Counter(verbatim(source)) == Counter(verbatim(translation))
+def lost(source: str, translation: str) -> set[str]:
+    """What is no longer there as often as it was; an address or placeholder that is there too often counts, too."""
+    fewer = Counter(numbers(source)) - Counter(numbers(translation))
+    before, after = Counter(verbatim(source)), Counter(verbatim(translation))
+    return {*fewer, *(before - after), *(after - before)}
 
 
-def around(text: str) -> Iterator[tuple[str, bool]]:
-    """The text cut at what must be kept: parts, and whether each is to be kept as it is."""
+def around(text: str, kept: Collection[str]) -> Iterator[tuple[str, bool]]:
+    """The text cut at what must be kept: parts, and whether each is to stay as it is."""
     begin = 0
-    for match in re.finditer(f"(?:{_VERBATIM.pattern})|{_NUMBER.pattern}", text, re.VERBOSE):
+    for match in _ANY.finditer(text):
+        if match.group() not in kept and _NOT_A_DIGIT.sub("", match.group()) not in kept:
+            continue
         if match.start() > begin:
             yield text[begin : match.start()], False
         yield match.group(), True

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,18 +136,28 @@ class Service:
     async def _translate_sentence(self, model: Model, sentence: str) -> _Spoken:
         """The best translation that keeps addresses, placeholders and numbers, made of parts if there is none."""
         spoken = await self._say(model, sentence)
-        if keepsakes.are_kept(sentence, spoken.text):
+        lost = keepsakes.lost(sentence, spoken.text)
+        if not lost:
             return spoken
         for other in spoken.alternatives:
-            if keepsakes.are_kept(sentence, other):
+            if not keepsakes.lost(sentence, other):
                 return _Spoken(other)
+        made = await self._say_around(model, sentence, lost)
+        if keepsakes.lost(sentence, made):
+            made = await self._say_around(
+                model, sentence, {*keepsakes.verbatim(sentence), *keepsakes.numbers(sentence)}
+            )
+        return _Spoken(made)
+
+    async def _say_around(self, model: Model, sentence: str, kept: Collection[str]) -> str:
+        """A sentence in parts, with what is to be kept put between them as it is."""
         parts = []
-        for part, is_kept in keepsakes.around(sentence):
+        for part, is_kept in keepsakes.around(sentence, kept):
             if is_kept or not any(map(str.isalpha, part)):
                 parts.append(part)
             else:
                 parts.append(keepsakes.like(part, (await self._say(model, part)).text))
-        return _Spoken("".join(parts))
+        return "".join(parts)
 
     async def _say(self, model: Model, sentence: str) -> _Spoken:
         """What the model says: of a sentence too long for it, piece by piece."""
