@@ -52,7 +52,7 @@ def make_app(service: Service, limits: Limits, keys: Keys | None, metrics: Metri
         "/health": ("GET", api.health),
         "/metrics": ("GET", api.metrics),
     }
-    description = describe(limits)
+    description = describe(limits, service.models)
     pages = {
         "/openapi.json": JSONResponse(description),
         "/docs": Response(describe_as_html(description), media_type="text/html; charset=utf-8"),

@@ -1,5 +1,6 @@
 """The API described for programs (OpenAPI 3.1) and, from the same description, for people."""
 
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -20,6 +21,7 @@ from dragoman.serving.schemas import (
     TranslateAnswer,
     TranslateRequest,
 )
+from dragoman.serving.service import Model
 
 REFUSALS = {
     "400": "something in the request is wrong",
@@ -34,8 +36,13 @@ REFUSALS = {
 _REF = "#/components/schemas/{model}"
 
 
-def describe(limits: Limits) -> dict[str, Any]:
-    """The description, with the limits of this very server."""
+def describe(limits: Limits, models: Sequence[Model]) -> dict[str, Any]:
+    """The description, with the limits and languages of this very server."""
+    known = {
+        "source": sorted({model.source for model in models}),
+        "target": sorted({model.target for model in models}),
+        "model": [model.name for model in models],
+    }
     posts: dict[str, tuple[str, type[BaseModel], dict[str, Any]]] = {
         "/translate": ("Translate a text, or several.", TranslateRequest, _json(TranslateAnswer)),
         "/detect": ("Which language a text is in; nothing where that cannot be told.", DetectRequest,
@@ -53,7 +60,7 @@ def describe(limits: Limits) -> dict[str, Any]:
         path: {"post": _operation(summary, answer, body=_request_body(form, limits))}
         for path, (summary, form, answer) in posts.items()
     }
-    paths["/file"] = {"post": _file_operation(limits)}
+    paths["/file"] = {"post": _file_operation(limits, known)}
     paths |= {path: {"get": _operation(summary, answer)} for path, (summary, answer) in gets.items()}
     return {
         "openapi": "3.1.0",
@@ -63,11 +70,11 @@ def describe(limits: Limits) -> dict[str, Any]:
             "description": "A translator. Its calls are LibreTranslate's, whose clients work here; forms will do, too.",
         },
         "paths": paths,
-        "components": {"schemas": _component_schemas()},
+        "components": {"schemas": _component_schemas(known)},
     }
 
 
-def _component_schemas() -> dict[str, Any]:
+def _component_schemas(known: Mapping[str, list[str]]) -> dict[str, Any]:
     schemas: dict[str, Any] = {}
     for model in (
         TranslateRequest, StreamRequest, DetectRequest, TranslateAnswer, Detected, LanguageAnswer, ModelAnswer,
@@ -76,6 +83,11 @@ def _component_schemas() -> dict[str, Any]:
         schema = model.model_json_schema(ref_template=_REF)
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
+    for name in (TranslateRequest.__name__, StreamRequest.__name__):
+        fields = schemas[name]["properties"]
+        fields["source"] = {"enum": ["auto", *known["source"]], "description": fields["source"]["description"]}
+        fields["target"] = {"enum": known["target"], "description": fields["target"]["description"]}
+        fields["model"] = {"enum": [*known["model"], None], "description": fields["model"]["description"]}
     return schemas
 
 
@@ -107,7 +119,7 @@ def _request_body(form: type[BaseModel], limits: Limits) -> dict[str, Any]:
     return {"required": True, "description": about, "content": {JSON_TYPE: {"schema": schema}}}
 
 
-def _file_operation(limits: Limits) -> dict[str, Any]:
+def _file_operation(limits: Limits, known: Mapping[str, list[str]]) -> dict[str, Any]:
     answer = {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in FORMATS.values()}
     body = {
         "required": True,
@@ -115,14 +127,15 @@ def _file_operation(limits: Limits) -> dict[str, Any]:
         "content": {"application/octet-stream": {"schema": {"type": "string"}}},
     }
     operation = _operation("Translate a file, and get it back in its own format.", answer, body)
-    about = {
-        "name": f"The file's name, which ends in {', '.join('.' + form for form in FORMATS)}.",
-        "source": "Language of the file.",
-        "target": "Language of the translation.",
-    }
+    fields = {
+        "name": (f"The file's name, which ends in {', '.join('.' + form for form in FORMATS)}.",
+                 {"type": "string", "pattern": rf"^\w+\.({'|'.join(FORMATS)})$"}),
+        "source": ("Language of the file.", {"enum": known["source"]}),
+        "target": ("Language of the translation.", {"enum": known["target"]}),
+    }  # fmt: skip
     operation["parameters"] = [
-        {"name": name, "in": "query", "required": True, "description": text, "schema": {"type": "string"}}
-        for name, text in about.items()
+        {"name": name, "in": "query", "required": True, "description": about, "schema": schema}
+        for name, (about, schema) in fields.items()
     ]
     return operation
 

@@ -1,6 +1,7 @@
 """`dragoman serve`: models made ready, a socket that waits for no one for ever, and a graceful end."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ def run(
             style="yellow",
         )
     metrics = Metrics()
+    listening = _bind(host, port)
     with tempfile.TemporaryDirectory(prefix="dragoman-") as drafts:
         folders = [_ready(model, Path(drafts), console) for model in models]
         service = Service(folders, threads=threads, on_batch=metrics.note_batch)
@@ -44,8 +46,6 @@ def run(
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(service, limits, known_keys, metrics),
-            host=host,
-            port=port,
             http=impatient(limits.read_timeout_s),
             ws="none",
             lifespan="on",
@@ -57,9 +57,22 @@ def run(
         )
     )
     console.print(f"Open http://{host}:{port} to type, http://{host}:{port}/docs for the API. Ctrl-C stops.")
-    server.run()
-    if not server.started:
-        raise DragomanError(f"Port {port} on {host} cannot be used: choose another --port, or end what uses it.")
+    server.run(sockets=[listening])
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Take the port first: if it is taken already, that shows before any model is read."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise DragomanError(
+            f"Port {port} on {host} cannot be used ({error.strerror}): choose another --port, or end what uses it."
+        ) from None
+    return listening
 
 
 def _ready(model: Path, drafts: Path, console: Console) -> Path:
