@@ -279,6 +279,8 @@ def score(
     reference: Annotated[Path | None, typer.Option("--ref", help="Reference translations.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Take both from this data set instead.")] = None,
     split: Annotated[str, typer.Option("--split", help="Which set of --data: test or valid.")] = "test",
+    compare: Annotated[bool, typer.Option("--compare", help="Insist on two systems and compare them.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page of where two systems differ most.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score translations with sacreBLEU and chrF, or compare two systems by paired bootstrap.
@@ -289,11 +291,11 @@ def score(
 
         dragoman score runs/base --src newstest2014.en --ref newstest2014.de
 
-        dragoman score runs/old runs/new --data data/demo
+        dragoman score --compare runs/old runs/new --data data/demo --html differences.html
     """
     from dragoman.decoding import terminal
 
-    terminal.score(systems, source, reference, data, split, as_json=as_json)
+    terminal.score(systems, source, reference, data, split, compare=compare, html=html, as_json=as_json)
 
 
 @app.command()

@@ -4,7 +4,7 @@ The folder is CTranslate2's own (`model.bin`, `config.json`, `shared_vocabulary.
 tokenizer beside it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ TOKENIZER_FILE = "tokenizer.model"
 EXTRA_LENGTH = 20
 """Tokens that a translation may have beyond the multiple of its source's, as in the search on torch."""
 LEAST_ROOM = 64
+BATCH_TOKENS = 1024
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,20 @@ class ExportedTranslator(LineTranslator):
         self._ids = {piece: token for token, piece in enumerate(tokenizer.pieces)}
 
     @classmethod
-    def load(cls, folder: Path, device: str | None = None, threads: int = 0, **decoding: Any) -> "ExportedTranslator":
-        """Read an exported folder. Without a device, a GPU is used if there is one; 0 threads is its own choice."""
+    def load(
+        cls, folder: Path, device: str | None = None, *, at_once: int = 1, threads: int = 0, **decoding: Any
+    ) -> "ExportedTranslator":
+        """Read an exported folder. Without a device, a GPU is used if there is one.
+
+        `at_once` batches are searched beside each other, each with `threads`; 0 threads leaves it to CTranslate2. Many
+        batches with a thread each translate most, and one batch with many threads is there soonest.
+        """
         content = read_json(folder / DESCRIPTION_FILE)
         kind, _, index = (device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu")).partition(":")
         try:
-            runtime = ctranslate2.Translator(str(folder), kind, device_index=int(index or 0), intra_threads=threads)
+            runtime = ctranslate2.Translator(
+                str(folder), kind, device_index=int(index or 0), inter_threads=at_once, intra_threads=threads
+            )
             options, languages = Decoding(**content["decoding"]), Languages(**content["languages"])
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
@@ -69,23 +78,39 @@ class ExportedTranslator(LineTranslator):
         return cls(runtime, Tokenizer.load(folder / TOKENIZER_FILE), changed(options, decoding), languages)
 
     def search(self, sources: Iterable[Source], n_best: int) -> dict[Source, list[Said]]:
-        found: dict[Source, list[Said]] = {}
-        for batch in batches(sources, self.options.batch_tokens):
-            found.update(zip(batch, self.search_batch(batch, n_best), strict=True))
-        return found
+        # On a CPU larger batches gain nothing, and many small ones keep all cores busy to the end.
+        most = BATCH_TOKENS if self.runtime.device == "cpu" else self.options.batch_tokens
+        cut = list(batches(sources, min(most, self.options.batch_tokens)))
+        found = zip(cut, self.search_batches(cut, n_best), strict=True)
+        return {source: said for batch, results in found for source, said in zip(batch, results, strict=True)}
 
     def search_batch(self, batch: Sequence[Source], n_best: int = 1) -> list[list[Said]]:
         """The best translations of each source, all searched at once."""
-        options = self.options
-        if not 1 <= n_best <= options.beam:
+        return next(self.search_batches([batch], n_best))
+
+    def search_batches(self, many: Sequence[Sequence[Source]], n_best: int = 1) -> Iterator[list[list[Said]]]:
+        """The same for many batches, in order: all are handed in first, for whatever core is free."""
+        if not 1 <= n_best <= self.options.beam:
             raise DragomanError(
-                f"{n_best} translations were asked for, but decoding.beam = {options.beam}: "
-                f"ask for 1 to {options.beam}, or raise decoding.beam."
+                f"{n_best} translations were asked for, but decoding.beam = {self.options.beam}: "
+                f"ask for 1 to {self.options.beam}, or raise decoding.beam."
             )
-        found: dict[int, list[Said]] = {}
+        under_way = [self._begin(batch) for batch in many]
+        for batch, results in zip(many, under_way, strict=True):
+            found = (result.result() for result in results)
+            yield [
+                self._ranked(result.hypotheses, result.scores, self._limit(source))[:n_best]
+                for source, result in zip(batch, found, strict=True)
+            ]
+
+    def _begin(self, batch: Sequence[Source]) -> list[Any]:
+        """What will be found of each source."""
+        options = self.options
+        results: dict[int, Any] = {}
         for room, places in self._by_room(batch).items():
-            results = self.runtime.translate_batch(
+            begun = self.runtime.translate_batch(
                 [self._pieces(batch[place]) for place in places],
+                asynchronous=True,
                 beam_size=options.beam,
                 # All of them, because CTranslate2 penalises length by another formula: ours then chooses.
                 num_hypotheses=options.beam,
@@ -97,10 +122,8 @@ class ExportedTranslator(LineTranslator):
                 min_decoding_length=0,
                 return_scores=True,
             )
-            for place, result in zip(places, results, strict=True):
-                limit = self._limit(batch[place])
-                found[place] = self._ranked(result.hypotheses, result.scores, limit)[:n_best]
-        return [found[place] for place in range(len(batch))]
+            results.update(zip(places, begun, strict=True))
+        return [results[place] for place in range(len(batch))]
 
     def _by_room(self, batch: Sequence[Source]) -> dict[int, list[int]]:
         """Places of the sources that are searched together, by the tokens that CTranslate2 may say.

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from dragoman.config import resolve
 from dragoman.corpus.dataset import DataSet, Split
-from dragoman.decoding import scoring
+from dragoman.decoding import scoring, side_by_side
 from dragoman.decoding.card import CARD_FILE, Circumstances
 from dragoman.decoding.export import FORMS, QUANTIZATIONS
 from dragoman.decoding.export import export as write_export
@@ -22,6 +22,7 @@ from dragoman.decoding.lines import LOOK_AHEAD, Candidate, LineTranslator, Trans
 from dragoman.decoding.translator import load
 from dragoman.errors import DragomanError
 from dragoman.progress import Progress
+from dragoman.rundir import write_atomic
 from dragoman.terminal import progress_bars, size, table
 
 SPLITS = ("test", "valid")
@@ -119,11 +120,15 @@ def score(
     data: Path | None,
     split: str,
     *,
+    compare: bool,
+    html: Path | None,
     as_json: bool,
 ) -> None:
     """Score one system, or compare two."""
     if len(systems) > 2:
         raise DragomanError(f"score takes one system or two, not {len(systems)}.")
+    if len(systems) < 2 and (compare or html is not None):
+        raise DragomanError(f"{'--compare' if compare else '--html'} needs two systems: name the other one, too.")
     sources, references = _evaluation_text(source, reference, data, split)
     with progress_bars(Console(stderr=True)) as progress:
         outputs = [_translations(system, sources, progress) for system in systems]
@@ -134,8 +139,12 @@ def score(
             )
     if len(systems) == 1:
         _show_score(scoring.score(outputs[0], references), as_json=as_json)
-    else:
-        _show_comparison(systems, scoring.compare(outputs[0], outputs[1], references), as_json=as_json)
+        return
+    found = scoring.compare(outputs[0], outputs[1], references)
+    if html is not None:
+        differing = side_by_side.contrasts(sources, references, *outputs)
+        write_atomic(html, side_by_side.as_html(systems, found, differing, len(references)))
+    _show_comparison(systems, found, as_json=as_json)
 
 
 def export(

@@ -1,5 +1,6 @@
 """A trained model that translates text: found in the folder of a run, a checkpoint or an export."""
 
+import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -58,7 +59,7 @@ def load(path: Path | str, device: str | None = None, **decoding: Any) -> LineTr
     """
     folder = find_model(Path(path))
     if is_exported(folder):
-        return ExportedTranslator.load(folder, device, **decoding)
+        return ExportedTranslator.load(folder, device, at_once=len(os.sched_getaffinity(0)), threads=1, **decoding)
     stored = load_stored(folder, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     description = stored.description
     options = changed(description.decoding, decoding)
