@@ -23,7 +23,7 @@ DESCRIPTION_FILE = "model.json"
 TOKENIZER_FILE = "tokenizer.model"
 EXTRA_LENGTH = 20
 """Tokens that a translation may have beyond the multiple of its source's, as in the search on torch."""
-LEAST_ROOM = 64
+LEAST_ROOM = 32
 BATCH_TOKENS = 1024
 
 

@@ -20,7 +20,7 @@ _ABBREVIATIONS = frozenset(_KNOWN.split())
 _LINES = re.compile(r"(?<!\s)[^\S\n\r]*(?:\r\n|[\n\r\u2028\u2029\x0b\x0c\x85])\s*")
 _OPENING = "\"'«„“‘([¿¡-"
 _ENDS = re.compile(
-    rf"(?<![.!?…])(?P<mark>[.!?…]+)[\"'»”’)\]]*\s+(?=[{re.escape(_OPENING)}]*(?P<next>[^\W_]))|[。！？]+[」』）”]*"
+    rf"(?<![.!?…])(?P<mark>[.!?…]+)[\"'»”’)\]]*\s+(?=[{re.escape(_OPENING)}]*(?P<next>[^\W_]))|[。！？]+[」』）”]*\s*"
 )
 _LONGEST_ABBREVIATION = 12
 
