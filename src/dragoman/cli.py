@@ -395,10 +395,10 @@ def demo(
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A data set, a run or a checkpoint.", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="A data set, a run, a checkpoint or an export.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a data set, a run or a checkpoint is made of, with sizes.
+    """Show what a data set, a run, a checkpoint or an export is made of, with sizes.
 
     **Examples**
 
@@ -414,6 +414,16 @@ def inspect(
 
         data = DataSet(path)
         summary.show(data, _console()) if not as_json else _print_json(summary.as_json(data))
+        return
+    from dragoman.decoding.exported import CARD_FILE, DESCRIPTION_FILE
+
+    if (path / CARD_FILE).exists() and (path / DESCRIPTION_FILE).exists():
+        from dragoman.decoding import terminal
+
+        if as_json:
+            _print_json({"export": str(path), "files": terminal.file_sizes(path)})
+        else:
+            terminal.show_files(path, _console())
     else:
         from dragoman.training.summary import as_json as summarise
         from dragoman.training.summary import show

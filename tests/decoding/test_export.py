@@ -1,5 +1,6 @@
 """A model that leaves says the same elsewhere: in CTranslate2, in Hugging Face's transformers, and back here."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,9 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding import search
-from dragoman.decoding.card import CARD_FILE, Circumstances
+from dragoman.decoding.card import Circumstances
 from dragoman.decoding.export import FORMS, export
-from dragoman.decoding.exported import EXTRA_LENGTH, ExportedTranslator
+from dragoman.decoding.exported import CARD_FILE, EXTRA_LENGTH, ExportedTranslator
 from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
 from dragoman.launch import local
@@ -245,6 +246,8 @@ def test_the_command_exports_and_translate_takes_it(run: Path, tmp_path: Path) -
     done = subprocess.run([*command, "export", str(run), "--out", str(out)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "is ready" in done.stdout
+    shown = subprocess.run([*command, "inspect", str(out), "--json"], capture_output=True, text=True)
+    assert json.loads(shown.stdout)["files"]["model.bin"] == (out / "model.bin").stat().st_size
     lines = "".join(f"{line}\n" for line in LINES[:3])
     done = subprocess.run([*command, "translate", str(out)], input=lines, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

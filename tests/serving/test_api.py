@@ -139,6 +139,12 @@ def test_two_models_of_one_direction_can_be_told_apart(exports: list[Path]) -> N
         assert "en-de-2" in answer.json()["error"]
 
 
+def test_regions_and_case_do_not_keep_a_model_from_being_found(client: TestClient) -> None:
+    plain = translate(client, LINES[0])
+    assert translate(client, LINES[0], source="EN", target="de-AT") == plain
+    assert client.post("/translate", json={"q": "x", "source": "en", "target": "en-GB"}).status_code == 400
+
+
 SOUND = {"q": "x", "source": "en", "target": "de"}
 
 

@@ -1,5 +1,7 @@
 """Keys that only their owners know, and rates."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,22 @@ def test_clients_are_forgotten_before_they_fill_the_memory() -> None:
     for number in range(REMEMBERED_CLIENTS + 500):
         rates.wait_s(str(number))
     assert len(rates._buckets) == REMEMBERED_CLIENTS
+
+
+def test_the_command_makes_keys_and_says_what_it_lacks(tmp_path: Path) -> None:
+    def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "dragoman", "serve", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    key = serve("--keys", "keys.txt", "--new-key", "alice").stdout.strip()
+    assert Keys.read(tmp_path / "keys.txt").owner(key) == "alice"
+    for arguments, reason in (
+        ((), "serve needs a model"),
+        (("--new-key", "bob"), "give --keys FILE"),
+        (("nowhere",), "check the path"),
+        (("nowhere", "--keys", "absent"), "cannot be read"),
+    ):
+        done = serve(*arguments)
+        assert done.returncode == 2
+        assert reason in done.stderr
+        assert "Traceback" not in done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dragoman.corpus.dataset import DataSet, Manifest
 from dragoman.corpus.sources import Languages
+from dragoman.decoding.exported import CARD_FILE
 from dragoman.errors import DragomanError
 from dragoman.events import CheckpointsAveraged, EvaluationDone, Event, RunEnded, RunStarted, StepDone
 from dragoman.model.architecture import Architecture, parameter_count
@@ -17,7 +18,6 @@ from dragoman.model.store import Description
 from dragoman.rundir import RunDir, read_json, write_atomic
 from dragoman.terminal import count, size, span
 
-CARD_FILE = "README.md"
 NOT_KNOWN = "not known"
 LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "safetensors": "dragoman"}
 

@@ -12,8 +12,8 @@ from typing import Literal, get_args
 from safetensors.torch import save_file
 
 from dragoman.decoding import ctranslate, huggingface
-from dragoman.decoding.card import CARD_FILE, Circumstances, write_card
-from dragoman.decoding.exported import is_exported
+from dragoman.decoding.card import Circumstances, write_card
+from dragoman.decoding.exported import CARD_FILE, is_exported
 from dragoman.decoding.translator import find_model, load_stored, marks_of
 from dragoman.errors import DragomanError
 from dragoman.model.store import WEIGHTS_FILE, StoredModel

@@ -21,6 +21,7 @@ from dragoman.rundir import read_json
 BINARY_FILE = "model.bin"
 DESCRIPTION_FILE = "model.json"
 TOKENIZER_FILE = "tokenizer.model"
+CARD_FILE = "README.md"
 EXTRA_LENGTH = 20
 """Tokens that a translation may have beyond the multiple of its source's, as in the search on torch."""
 LEAST_ROOM = 32

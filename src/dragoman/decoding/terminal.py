@@ -15,9 +15,10 @@ from rich.markup import escape
 from dragoman.config import resolve
 from dragoman.corpus.dataset import DataSet, Split
 from dragoman.decoding import scoring, side_by_side
-from dragoman.decoding.card import CARD_FILE, Circumstances
+from dragoman.decoding.card import Circumstances
 from dragoman.decoding.export import FORMS, QUANTIZATIONS
 from dragoman.decoding.export import export as write_export
+from dragoman.decoding.exported import CARD_FILE
 from dragoman.decoding.lines import LOOK_AHEAD, Candidate, LineTranslator, Translation
 from dragoman.decoding.translator import load
 from dragoman.errors import DragomanError
@@ -167,11 +168,21 @@ def export(
     circumstances = Circumstances(None if data is None else DataSet(data), dollars_per_hour)
     write_export(model, out, chosen, numbers, circumstances, overwrite=overwrite)
     console = Console()
-    rows = table("file", "size", right=(1,))
-    for file in sorted(out.iterdir()):
-        rows.add_row(file.name, size(file.stat().st_size))
-    console.print(rows)
+    show_files(out, console)
     console.print(f"{out} is ready: try `dragoman translate {out}`; its card is {out / CARD_FILE}.", highlight=False)
+
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    """What an export is made of, in bytes."""
+    return {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+
+
+def show_files(folder: Path, console: Console) -> None:
+    """The same for people."""
+    rows = table("file", "size", right=(1,))
+    for name, size_bytes in file_sizes(folder).items():
+        rows.add_row(name, size(size_bytes))
+    console.print(rows)
 
 
 def _evaluation_text(

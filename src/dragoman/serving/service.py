@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from dragoman.corpus.languages import same_language
 from dragoman.decoding.exported import ExportedTranslator
 from dragoman.decoding.lines import LONGEST_PIECE, Source, one_line, split, tidy
 from dragoman.serving import keepsakes
@@ -87,8 +88,18 @@ class Service:
         return next(name for n in range(1, 10**6) if (name := wanted if n == 1 else f"{wanted}-{n}") not in taken)
 
     def find_model(self, source: str, target: str, name: str | None = None) -> Model:
-        """The model of a direction, the first given if there are several and none is named."""
-        fitting = [model for model in self.models if (model.source, model.target) == (source, target)]
+        """The model of a direction, the first given if there are several and none is named.
+
+        Regions count where they are told and known: a model for pt-BR serves those who ask for pt.
+        """
+        exact = [model for model in self.models if (model.source, model.target) == (source, target)]
+        fitting = exact or [
+            model
+            for model in self.models
+            if same_language(model.source, source)
+            and same_language(model.target, target)
+            and not same_language(source, target)
+        ]
         for model in fitting:
             if name in (None, model.name):
                 return model
