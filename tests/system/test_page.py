@@ -9,9 +9,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from ..models import LINES
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
-from .test_serving import Server
+from .test_serving import Server, wait_until
 
 pytestmark = pytest.mark.system
+expect.set_options(timeout=30_000)  # a busy machine is no fault of the page
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 
 
@@ -135,7 +136,7 @@ def test_the_language_can_be_left_to_be_found_out(page: Page) -> None:
 
 def test_history_lives_in_the_browser_and_can_be_forgotten(page: Page) -> None:
     type_and_wait(page, LINES[3])
-    page.wait_for_timeout(1700)  # what stands for a while is remembered
+    wait_until(lambda: page.evaluate("localStorage.getItem('history')"))  # what stands for a while is remembered
     page.locator("#clear").click()
     expect(page.locator("#target")).to_be_empty()
     page.get_by_role("button", name="History").click()

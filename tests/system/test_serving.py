@@ -103,11 +103,13 @@ def test_many_at_once_get_what_they_would_get_alone(server: Server) -> None:
 
 
 def test_one_who_goes_away_frees_the_place(server: Server) -> None:
-    text = " ".join(f"{line} Number {number}." for number, line in enumerate(LINES * 8))
-    body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
     for place in ("translate", "stream"):
-        with server.connect() as rude:
-            rude.sendall(HEAD.format(place=place, length=len(body)).encode() + body)
+        with contextlib.ExitStack() as crowd:
+            for number in range(8):
+                text = " ".join(f"{line} Number {number} of {count}." for count, line in enumerate(LINES * 7))
+                body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
+                rude = crowd.enter_context(server.connect())
+                rude.sendall(HEAD.format(place=place, length=len(body)).encode() + body)
             wait_until(lambda: server.metric("dragoman_requests_under_way") >= 2)  # the question itself is one
         wait_until(lambda: server.metric("dragoman_requests_under_way") <= 1)
         wait_until(lambda: server.metric('dragoman_sentences_waiting{model="en-de"}') == 0)
@@ -120,12 +122,16 @@ def test_one_who_says_nothing_is_not_waited_for(server: Server) -> None:
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
 
 
-def test_a_text_arrives_while_it_is_still_being_translated(server: Server) -> None:
-    text = " ".join(f"{line} Count {number}." for number, line in enumerate(LINES * 8))
-    fields = {"q": text, "source": "en", "target": "de"}
-    with httpx.stream("POST", f"{server.url}/stream", json=fields, timeout=60) as answer:
-        chunks = sum(1 for _ in answer.iter_raw())
-    assert chunks > 10
+def test_a_text_is_sent_sentence_by_sentence(server: Server) -> None:
+    text = " ".join(LINES)
+    body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
+    with server.connect() as client:
+        client.sendall(HEAD.format(place="stream", length=len(body)).encode() + body)
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += client.recv(65536)
+    frames = re.findall(rb"^[0-9a-f]+\r\n(\{.*\})\n\r\n", received, re.MULTILINE)
+    assert len(frames) == len(LINES) + 2, "one for each, one before and one after"
 
 
 def test_told_to_stop_it_first_answers_what_it_has_begun(exports: list[Path]) -> None:  # noqa: F811
