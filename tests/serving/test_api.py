@@ -61,6 +61,11 @@ def test_addresses_placeholders_and_numbers_survive_a_model_that_says_nonsense(c
     assert translated != KEEPSAKES
 
 
+def test_what_has_no_words_stays_as_it_is(client: TestClient) -> None:
+    text = "***\n\nhttps://example.org\n\n12:30 🐪\n{name}"
+    assert translate(client, text)["translatedText"] == text
+
+
 def test_forms_are_understood_as_libretranslate_s_clients_send_them(client: TestClient) -> None:
     form = {"q": LINES[0], "source": "en", "target": "de", "alternatives": "1", "format": "text"}
     answer = client.post("/translate", data=form)

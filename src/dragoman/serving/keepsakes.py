@@ -31,6 +31,11 @@ def numbers(text: str) -> list[str]:
     return [_NOT_A_DIGIT.sub("", number) for number in _NUMBER.findall(_VERBATIM.sub(" ", text))]
 
 
+def has_words(text: str) -> bool:
+    """Whether there is anything to translate beside them."""
+    return any(map(str.isalpha, _VERBATIM.sub(" ", text)))
+
+
 def lost(source: str, translation: str) -> set[str]:
     """What is no longer there as often as it was; an address or placeholder that is there too often counts, too."""
     fewer = Counter(numbers(source)) - Counter(numbers(translation))

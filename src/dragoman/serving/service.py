@@ -146,6 +146,8 @@ class Service:
 
     async def _translate_sentence(self, model: Model, sentence: str) -> _Spoken:
         """The best translation that keeps addresses, placeholders and numbers, made of parts if there is none."""
+        if not keepsakes.has_words(sentence):
+            return _Spoken(sentence)
         spoken = await self._say(model, sentence)
         lost = keepsakes.lost(sentence, spoken.text)
         if not lost:
@@ -164,7 +166,7 @@ class Service:
         """A sentence in parts, with what is to be kept put between them as it is."""
         parts = []
         for part, is_kept in keepsakes.around(sentence, kept):
-            if is_kept or not any(map(str.isalpha, part)):
+            if is_kept or not keepsakes.has_words(part):
                 parts.append(part)
             else:
                 parts.append(keepsakes.like(part, (await self._say(model, part)).text))
