@@ -1,6 +1,7 @@
 """The page in a real browser: typing, alternatives, doubts, history, files, keyboard, themes, narrow screens."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from ..models import LINES
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
 from .test_serving import Server, wait_until
 
-pytestmark = pytest.mark.system
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: .ci/run installs it"),
+]
 expect.set_options(timeout=30_000)  # a busy machine is no fault of the page
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 
@@ -26,7 +31,7 @@ def server(exports: list[Path]) -> Iterator[Server]:  # noqa: F811
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield launched
         launched.close()
 
