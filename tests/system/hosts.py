@@ -266,13 +266,16 @@ class Hosts:
         self.folder.chmod(0o755)
         names = "".join(f"{host.address} {host.name}\n" for host in self)
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
+        # No name server can be reached from here: asking one would only take long.
+        (self.folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
         passwd = Path("/etc/passwd").read_text()
         (self.folder / "passwd").write_text(re.sub(r"(?m)^(root:.*:)[^:]*:[^:]*$", rf"\g<1>{HOME}:/bin/bash", passwd))
         _make_key(self.ssh_key)
         entries = "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in self)
         self.ssh_config.write_text(
             f"{entries}Host *\n  User root\n  IdentityFile {self.ssh_key}\n  IdentitiesOnly yes\n"
-            f"  UserKnownHostsFile {self.folder}/known_hosts\n  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n"
+            f"  UserKnownHostsFile {self.folder}/known_hosts\n  GlobalKnownHostsFile none\n"
+            "  StrictHostKeyChecking yes\n"
         )
         known = []
         for host in self:
@@ -367,7 +370,7 @@ def _boot(folder: Path, name: str, groups: Sequence[str]) -> None:
         Path(group, "cgroup.procs").write_text("0")
     socket.sethostname(name)
     _run("mount", "--bind", str(folder / name), HOME)
-    for file in ("hosts", "passwd"):
+    for file in ("hosts", "passwd", "nsswitch.conf"):
         _run("mount", "--bind", str(folder / file), f"/etc/{file}")
     for place in ("/run", "/dev/shm"):
         _run("mount", "-t", "tmpfs", "tmpfs", place)
