@@ -25,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 from dragoman import __version__
 from dragoman.launch import network
 
@@ -57,18 +59,19 @@ class Agent:
         self._silence_s = silence_s
         self._folder = Path.home()
         self._listener: socket.socket | None = None
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._workers: dict[int, subprocess.Popen[bytes]] = {}
         self._outlives_launcher = False
 
     def listen_to(self, questions: IO[bytes]) -> None:
         """Answer until the launcher is gone, then see to it that its workers end."""
         for question in self._read(questions):
+            serial = question.pop("serial")
             answer = getattr(self, f"answer_{question.pop('ask')}")(**question)
             if answer is not None:
-                self._send({"answer": answer})
+                self._send({"answer": answer, "serial": serial})
         if not self._outlives_launcher:
             self.answer_stop()
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.wait()
 
     def _read(self, questions: IO[bytes]) -> Iterator[Message]:
@@ -146,7 +149,7 @@ class Agent:
     ) -> None:
         """Start a worker for each place in the world that is given to this host."""
         self._outlives_launcher = outlives_launcher
-        self._workers = []
+        self._workers = {}
         for world in worlds:
             threads = max(1, len(os.sched_getaffinity(0)) // len(worlds))
             environment = {"OMP_NUM_THREADS": str(threads), **os.environ, **world, "PYTHONUNBUFFERED": "1"}
@@ -158,22 +161,30 @@ class Agent:
                 stderr=subprocess.PIPE,
                 preexec_fn=_die_with_agent,  # noqa: PLW1509 (it takes no lock)
             )
-            self._workers.append(worker)
             rank = int(world["RANK"])
+            self._workers[rank] = worker
             log = self._folder / run / f"events-{rank}.jsonl"
             follow = _follow(log, every=rank == 0)
-            threading.Thread(target=self._watch, args=(worker, rank, follow), daemon=False).start()
+            threading.Thread(target=self._watch, args=(worker, rank, follow)).start()
+
+    def answer_states(self) -> Message:
+        """What the kernel says of each worker: running, sleeping, stopped."""
+        states = {}
+        for rank, worker in self._workers.items():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                states[str(rank)] = psutil.Process(worker.pid).status()
+        return states
 
     def answer_stop(self) -> None:
         """Ask the workers to end their step, save and leave; end those that do not."""
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.terminate()
         timer = threading.Timer(GRACE_S, self.answer_kill)
         timer.daemon = True
         timer.start()
 
     def answer_kill(self) -> None:
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.kill()
 
     def _watch(self, worker: "subprocess.Popen[bytes]", rank: int, follow: Callable[[], list[str]]) -> None:

@@ -19,8 +19,6 @@ class Report:
     """What a host found out about itself."""
 
     torch: str
-    workers: int
-    """As many as suit it: one for each GPU, or one."""
     gpus: int
     settings: str
     """Hash of the settings as this host reads them; empty where it cannot."""
@@ -65,7 +63,7 @@ def compare(reports: Mapping[str, Report], workers: Mapping[str, int], settings:
     problems = [Problem(host, text) for host, report in reports.items() for text in report.problems]
     torch = _most_common([report.torch for report in reports.values()])
     data = _most_common([report.data for report in reports.values() if report.data])
-    kind = any(report.gpus for report in reports.values())
+    on_gpus = any(report.gpus for report in reports.values())
     first = next(iter(reports))
     for host, report in reports.items():
         if report.torch != torch:
@@ -76,7 +74,7 @@ def compare(reports: Mapping[str, Report], workers: Mapping[str, int], settings:
             )
         if report.settings and report.settings != settings:
             problems.append(Problem(host, "reads other settings from the recipe: use --push to copy the recipe."))
-        if report.gpus < workers[host] and kind:
+        if on_gpus and report.gpus < workers[host]:
             problems.append(
                 Problem(host, f"has {report.gpus} GPUs for {workers[host]} workers: write {host}:{report.gpus or 1}.")
             )

@@ -33,6 +33,8 @@ class RemoteAgent:
         self._events = events
         self._answers: queue.Queue[Message | None] = queue.Queue()
         self._said: deque[str] = deque(maxlen=20)
+        self._lock = threading.Lock()
+        self._serial = 0
         # A session of its own, so that the terminal's Ctrl-C does not end the connection before the workers have saved.
         self._process = subprocess.Popen(
             client.module(machine, "dragoman.launch.agent", str(SILENCE_S)),
@@ -45,23 +47,30 @@ class RemoteAgent:
         self._complaints = threading.Thread(target=self._hear_complaints, daemon=True)
         self._complaints.start()
         threading.Thread(target=self._hear, daemon=True).start()
-        self._lock = threading.Lock()
 
-    def ask(self, question: str, **details: Any) -> Message:
+    def ask(self, question: str, timeout_s: float | None = None, **details: Any) -> Message:
         """Ask, and wait for the answer."""
-        self.tell(question, **details)
-        answer = self._answers.get()
-        if answer is None:
-            self._answers.put(None)
-            raise HostLostError(self.why_lost())
-        return answer
+        serial = self.tell(question, **details)
+        while True:
+            try:
+                message = self._answers.get(timeout=timeout_s)
+            except queue.Empty:
+                raise HostLostError("it does not answer") from None
+            if message is None:
+                self._answers.put(None)
+                raise HostLostError(self.why_lost())
+            if message["serial"] == serial:  # Else it is late: nobody waits for it any more.
+                return dict(message["answer"])
 
-    def tell(self, question: str, **details: Any) -> None:
-        """Ask for something that has no answer."""
+    def tell(self, question: str, **details: Any) -> int:
+        """Ask for something without waiting. Gives the number that an answer would bear."""
         assert self._process.stdin is not None
-        with self._lock, contextlib.suppress(OSError, ValueError):  # Lost: the end of its answers will tell.
-            self._process.stdin.write(json.dumps({"ask": question, **details}) + "\n")
-            self._process.stdin.flush()
+        with self._lock:
+            self._serial += 1
+            with contextlib.suppress(OSError, ValueError):  # Lost: the end of its answers will tell.
+                self._process.stdin.write(json.dumps({"ask": question, "serial": self._serial, **details}) + "\n")
+                self._process.stdin.flush()
+            return self._serial
 
     def why_lost(self) -> str:
         self._complaints.join(timeout=1)
@@ -83,7 +92,7 @@ class RemoteAgent:
         for line in self._process.stdout:
             message = json.loads(line)
             if "answer" in message:
-                self._answers.put(message["answer"])
+                self._answers.put(message)
             else:
                 self._events.put((self.machine.name, message))
         self._answers.put(None)
@@ -115,14 +124,14 @@ class Crew:
                 pool.submit(agent.close, max(0.0, deadline - time.monotonic()))
 
     def ask_all(
-        self, questions: Mapping[str, tuple[str, Message]]
+        self, questions: Mapping[str, tuple[str, Message]], timeout_s: float | None = None
     ) -> tuple[dict[str, Message], dict[str, HostLostError]]:
         """Ask each host its question, all at once. Gives the answers, and the hosts that were lost instead."""
 
         def ask(item: tuple[str, tuple[str, Message]]) -> Message | HostLostError:
             host, (question, details) = item
             try:
-                return self.agents[host].ask(question, **details)
+                return self.agents[host].ask(question, timeout_s, **details)
             except HostLostError as lost:
                 return lost
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dragoman.config import Settings
 from dragoman.errors import EXIT_MISTAKE, DragomanError
-from dragoman.events import RunEnded, from_json
+from dragoman.events import Event, RunEnded, event_name, from_json
 from dragoman.launch import RESTARTS
 from dragoman.launch.agent import dragoman_version
 from dragoman.launch.checks import (
@@ -32,6 +32,10 @@ from dragoman.launch.crew import Crew
 from dragoman.launch.network import Address
 from dragoman.launch.ssh import Client, Machine
 from dragoman.launch.view import View
+
+HANG_S = 30.0
+"""After so long without any event it is told who is missing."""
+REPLY_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ def call_together(order: Order, client: Client, crew: Crew, console: Console) ->
     reports, more = _probe(order, crew, ready)
     problems += more
     workers = {
-        machine.name: machine.workers or reports[machine.name].workers
+        machine.name: machine.workers or reports[machine.name].gpus or 1
         for machine in order.machines
         if machine.name in reports
     }
@@ -212,13 +216,18 @@ class _Attempt:
     """What is known of the workers that were started together."""
 
     running: set[int]
+    started_at_s: float = field(default_factory=time.monotonic)
     failure: str | None = None
     """Who failed first, and how."""
     mistaken: bool = False
     """Whether a worker has told a mistake of the user, which no restart mends."""
+    host_lost: bool = False
     reason: str = ""
     """Why the run ended, in the words of its events."""
-    last_events: dict[int, Any] = field(default_factory=dict)
+    heard: dict[int, tuple[float, str]] = field(default_factory=dict)
+    """When each worker was last heard of, and with what."""
+    next_doubt_s: float = HANG_S
+    """How long all may be silent before it is told."""
 
 
 class _Training:
@@ -228,8 +237,10 @@ class _Training:
         self._order = order
         self._crew = crew
         self._muster = muster
-        ranks = [(host, rank) for host, places in muster.worlds(0).items() for rank in (int(p["RANK"]) for p in places)]
-        self._labels = {rank: host if muster.workers[host] == 1 else f"{host} rank {rank}" for host, rank in ranks}
+        self._hosts = {int(place["RANK"]): host for host, places in muster.worlds(0).items() for place in places}
+        self._labels = {
+            rank: host if muster.workers[host] == 1 else f"{host} rank {rank}" for rank, host in self._hosts.items()
+        }
         self._view = View(console, order.settings, list(self._labels.values()))
         self._interrupts = 0
         self._told_to_stop = False
@@ -245,19 +256,19 @@ class _Training:
     def _run(self) -> str:
         for restart in range(RESTARTS + 1):
             attempt = self._train_once()
-            if attempt.failure is None or attempt.reason == "diverged":
+            if attempt.failure is None or attempt.reason in ("diverged", "interrupted"):
                 return attempt.reason
-            if self._told_to_stop or attempt.mistaken:
+            if self._told_to_stop or attempt.mistaken or attempt.host_lost:
                 break
             if restart < RESTARTS:
                 self._view.say(
                     f"{attempt.failure}: all start again from the newest checkpoint ({restart + 1} of {RESTARTS})."
                 )
         if attempt.mistaken:
-            raise DragomanError("A mistake has to be mended first: it stands above.")
+            raise DragomanError(f"{attempt.failure}: mend the mistake that it told above.")
         raise DragomanError(
-            f"{attempt.failure}. What was trained is safe in {self._order.out} on {self._order.first}; the same "
-            "command goes on from there."
+            f"{attempt.failure}. What was saved is in {self._order.out} on {self._order.first}; the same command goes "
+            "on from there."
         )
 
     def _train_once(self) -> _Attempt:
@@ -274,6 +285,7 @@ class _Training:
                 try:
                     host, message = self._crew.events.get(timeout=0.2)
                 except queue.Empty:
+                    self._doubt(attempt)
                     continue
                 self._take(attempt, host, message)
         finally:
@@ -288,27 +300,47 @@ class _Training:
         elif "event" in message:
             event = from_json(message["event"])
             if event is not None:
-                attempt.last_events[rank] = event
-                if rank == 0:
-                    self._view.event(event)
-                if isinstance(event, RunEnded):
-                    attempt.reason = event.reason
+                self._note(attempt, rank, event)
         elif "exit" in message:
             attempt.running.discard(rank)
             if message["exit"]:
                 self._fail(attempt, f"Worker {rank} on {host} failed ({_how(message['exit'])})")
                 attempt.mistaken = attempt.mistaken or message["exit"] == EXIT_MISTAKE
         elif "lost" in message:
-            reason = self._crew.agents[host].why_lost()
-            self._fail(attempt, f"{host} was lost ({reason})")
-            attempt.running -= {int(place["RANK"]) for place in self._muster.worlds(0)[host]}
-            self._told_to_stop = True  # A world without one of its hosts cannot start again.
+            self._fail(attempt, f"{host} was lost ({self._crew.agents[host].why_lost()})")
+            attempt.running -= {rank for rank, place in self._hosts.items() if place == host}
+            attempt.host_lost = True
+
+    def _note(self, attempt: _Attempt, rank: int, event: Event) -> None:
+        """Remember a worker's event, and show the first worker's."""
+        step = getattr(event, "step", None)
+        attempt.heard[rank] = (time.monotonic(), event_name(type(event)) + ("" if step is None else f" of step {step}"))
+        attempt.next_doubt_s = HANG_S
+        if rank == 0:
+            self._view.event(event)
+            attempt.reason = event.reason if isinstance(event, RunEnded) else ""
+
+    def _doubt(self, attempt: _Attempt) -> None:
+        """Say who is missing when nothing has happened for long: a hang is never silent."""
+        now_s = time.monotonic()
+        latest_s = max((at_s for at_s, _ in attempt.heard.values()), default=attempt.started_at_s)
+        if now_s - latest_s < attempt.next_doubt_s:
+            return
+        attempt.next_doubt_s *= 2
+        states, lost = self._crew.ask_all({host: ("states", {}) for host in self._muster.workers}, timeout_s=REPLY_S)
+        self._view.say(f"Nothing has happened for {now_s - latest_s:.0f} s. Last heard of:")
+        for rank in sorted(attempt.running):
+            at_s, what = attempt.heard.get(rank, (attempt.started_at_s, "its start"))
+            host = self._hosts[rank]
+            state = f"but {lost[host]}" if host in lost else f"its process is {states[host].get(str(rank), 'gone')}"
+            self._view.say(f"  worker {rank} on {host}: {what}, {now_s - at_s:.0f} s ago; {state}")
 
     def _fail(self, attempt: _Attempt, how: str) -> None:
         """Note the first failure, and end the others: what they wait for will not come."""
-        if attempt.failure is None and not self._told_to_stop:
+        if attempt.failure is None:
             attempt.failure = how
-            self._crew.tell_all("kill")
+            if not self._told_to_stop:
+                self._crew.tell_all("kill")
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the form of a signal handler)
         self._interrupts += 1

@@ -13,7 +13,6 @@ import torch
 from dragoman import config
 from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
-from dragoman.launch import local
 from dragoman.launch.checks import Report, settings_digest
 from dragoman.model.architecture import Architecture, parameter_count
 from dragoman.training import checkpoint
@@ -36,7 +35,6 @@ def probe(recipe: str, overrides: Sequence[str], data: str, out: str) -> Report:
     kept = run / "checkpoints"
     return Report(
         torch=torch.__version__,
-        workers=local.default_workers(),
         gpus=torch.cuda.device_count(),
         settings="" if settings is None else settings_digest(settings),
         data="" if found is None else found.manifest.identity,
