@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from dragoman import __version__
 from dragoman.ahead import Ahead
@@ -21,7 +20,6 @@ from dragoman.errors import DragomanError
 from dragoman.events import (
     CheckpointsAveraged,
     Event,
-    MicroBatchesCut,
     RolledBack,
     RunEnded,
     RunStarted,
@@ -38,6 +36,7 @@ from dragoman.training.cluster import Cluster
 from dragoman.training.evaluate import Evaluator, Judge
 from dragoman.training.exchange import PlainExchange
 from dragoman.training.feed import Feed, Share
+from dragoman.training.gradients import Gradients
 from dragoman.training.optimizer import RunningAverage, Updater
 from dragoman.training.precision import Precision, micro_tokens
 from dragoman.training.schedule import rate_at
@@ -46,7 +45,6 @@ from dragoman.training.stop import Stop
 BATCHES_AHEAD = 3
 MOST_ROLLBACKS = 3
 ROLLBACK_FACTOR = 0.5
-SEED_STRIDE = 1_000_003  # A prime: seeds of different steps and ranks do not meet.
 HIGHER_IS_BETTER = frozenset({"bleu", "chrf"})
 
 
@@ -76,6 +74,7 @@ class Trainer:
         self._precision = Precision.choose(settings, cluster.device)
         piece_tokens = micro_tokens(settings, architecture, cluster.device, cluster.local_world)
         self._feed = Feed(data.pairs("train"), data.tokenizer, settings.batch.tokens, settings.batch.seed, piece_tokens)
+        self._gradients = Gradients(self._model, self._feed, self._precision, settings.training, cluster, record)
         self._evaluator = Evaluator(settings, data, cluster, self._precision, judge, piece_tokens)
         description = Description(architecture, data.languages, settings.decoding, data.tokenizer)
         kept = settings.checkpoint
@@ -167,35 +166,6 @@ class Trainer:
             )
         self._model.zero_grad()
         return bool(stops > 0)
-
-    def _gradients(self, share: Share, step: int) -> tuple[Tensor, int]:
-        """This worker's part of the gradient: sums of both losses, and the number of pieces it took.
-
-        A share that does not fit into memory is cut further and taken again. The others wait at the exchange, and
-        nothing that they see changes.
-        """
-        limit = self._feed.micro_tokens
-        pieces = share.pieces if share.micro_tokens <= limit else self._feed.cut(share.pairs, limit)
-        while True:
-            # A seed for every step and worker: dropout is the same again after a resume, whatever ran before.
-            torch.manual_seed((self._settings.training.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank)
-            try:
-                sums = torch.zeros(2, device=self._cluster.device)
-                for piece in pieces:
-                    with self._precision.autocast():
-                        loss, nll = self._model(piece.to(self._cluster.device), self._settings.training.label_smoothing)
-                    (loss / share.target_tokens).backward()
-                    sums += torch.stack([loss.detach(), nll])
-                return sums, len(pieces)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error) or len(pieces) >= len(share.pairs):
-                    raise
-                reason = str(error).splitlines()[0]
-            # Outside of the handler, so that the failed pass and its memory are gone.
-            self._model.zero_grad()
-            limit = self._feed.micro_tokens = max(1, limit // 2)
-            pieces = self._feed.cut(share.pairs, limit)
-            self._record(MicroBatchesCut(rank=self._cluster.rank, step=step, micro_batches=len(pieces), reason=reason))
 
     def _rate(self, step: int) -> float:
         settings = self._settings
@@ -333,11 +303,6 @@ class Trainer:
 
 
 _LINKS = {"loss": checkpoint.BEST_LOSS, "bleu": checkpoint.BEST_BLEU}
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has an exception of its own; the CPU's allocator says it in words."""
-    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
 
 
 def _device_name(device: torch.device) -> str:
