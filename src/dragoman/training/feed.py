@@ -36,6 +36,7 @@ class Share:
     source_tokens: int
     target_tokens: int
     """Tokens of the global batch, which every worker knows without asking."""
+    my_target_tokens: int
 
 
 class Feed:
@@ -63,7 +64,10 @@ class Feed:
                 ordered = mine[np.argsort(self._lengths[mine].max(axis=1), kind="stable")]
                 limit = self.micro_tokens
                 pieces = self.cut(ordered, limit)
-                yield Share(at, following, ordered, pieces, limit, len(whole), int(tokens[0]), int(tokens[1]))
+                my_tokens = int(self._lengths[mine, 1].sum(dtype=np.int64))
+                yield Share(
+                    at, following, ordered, pieces, limit, len(whole), int(tokens[0]), int(tokens[1]), my_tokens
+                )
             position = Position(position.epoch + 1)
 
     def cut(self, pairs: Indexes, micro_tokens: int) -> list[Batch]:
