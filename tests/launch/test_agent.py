@@ -41,8 +41,8 @@ class Conversation:
         with self.process:
             self.process.kill()
 
-    def start(self, *words: str, outlives_launcher: bool = False) -> None:
-        self.tell("start", words=words, worlds=[{"RANK": "0"}], run="run", outlives_launcher=outlives_launcher)
+    def start(self, *words: str, elastic: bool = False) -> None:
+        self.tell("start", words=words, worlds=[{"RANK": "0"}], run="run", elastic=elastic)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_silence_means_that_the_launcher_is_gone(tmp_path):
 
 def test_a_job_may_outlive_its_launcher(agent, tmp_path):
     os.mkfifo(tmp_path / "never")
-    agent.start("config", str(tmp_path / "never"), outlives_launcher=True)
+    agent.start("config", str(tmp_path / "never"), elastic=True)
     [worker] = children_of(agent.process)
     agent.process.stdin.close()
     with pytest.raises(psutil.TimeoutExpired):

@@ -6,7 +6,7 @@ smoothed, and shares move only when that saves something: noise should not.
 
 from collections.abc import Sequence
 
-MEMORY = 5
+MEMORY = 7
 """Steps of which the median counts: one slow step is noise, a slow machine is not."""
 WORTH = 0.05
 """Shares follow when the slowest worker takes this much longer than all would together."""
