@@ -72,7 +72,7 @@ class Pulse:
 
     def _send(self) -> None:
         while not self._closed.wait(BEAT_S):
-            message = json.dumps([self._name, self._world, self.doing[:200]]).encode()
+            message = json.dumps([self._name, self._world, self.doing[:200]], ensure_ascii=False).encode()
             for peer in list(self._peers.values()):
                 try:
                     self._socket.sendto(message, peer.address)
