@@ -21,7 +21,7 @@ from .test_training import losses, train
 pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 ENDLESS = ("training.steps=100000", "evaluation.every=100000", "checkpoint.every=100000")
-QUIET = ("evaluation.bleu=false", "model.dropout=0")
+QUIET = ("evaluation.bleu=false", "model.dropout=0", "exchange.method=plain")
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +40,9 @@ def homes(bed: Hosts) -> Iterator[Hosts]:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def command(
-    hosts: str, data: Path | str, *words: str, options: tuple[str, ...] = (), out: str = f"{HOME}/run"
-) -> list[str]:
+def command(hosts: str, data: Path | str, *words: str, options: tuple[str, ...] = ()) -> list[str]:
     launch = [sys.executable, "-m", "dragoman", "launch", "--hosts", hosts, *options]
-    return [*launch, "--", "train", "tiny", "--data", str(data), "--out", out, *TINY, *words]
+    return [*launch, "--", "train", "tiny", "--data", str(data), "--out", f"{HOME}/run", *TINY, *words]
 
 
 def start(bed: Hosts, hosts: str, data: Path | str, *words: str, **options: object) -> subprocess.Popen[str]:
@@ -78,27 +76,29 @@ def wait_for_no_worker(bed: Hosts) -> None:
     assert [workers_of(host) for host in bed] == [[]] * len(bed)
 
 
-def test_a_killed_worker_is_started_again_and_the_losses_are_those_of_one_machine(homes, data, tmp_path):
+def test_without_a_shared_disk_a_killed_worker_starts_again_and_the_losses_are_those_of_one_machine(
+    homes, data, tmp_path
+):
     train(data.path, tmp_path / "whole", *QUIET, workers=1)
     shutil.copytree(data.path, tmp_path / "home" / "data")
     options = ("--push", "--ssh-config", str(homes.ssh_config))
     here = {"env": {**os.environ, "HOME": str(tmp_path / "home")}, "cwd": tmp_path / "home"}
     process = subprocess.Popen(
-        command("a,b", "data", *QUIET, "checkpoint.every=2", options=options, out=str(tmp_path / "run")),
+        command("a,b", "data", *QUIET, "checkpoint.every=2", options=options),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **here,
     )  # fmt: skip
-    wait_for_step(tmp_path / "run", 4, process)
+    wait_for_step(homes["a"].folder / "run", 4, process)
     for number in workers_of(homes["b"])[:1]:
         os.kill(number, signal.SIGKILL)
     output = finish(process)
     assert "Copying data to b" in output
     assert "Worker 1 on b failed (SIGKILL): all start again from the newest checkpoint (1 of 3)." in output
     assert "Finished after 12 steps" in output
-    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
+    assert losses(homes["a"].folder / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
     assert (homes["b"].folder / "data" / "manifest.json").exists()
 
 
-def test_ctrl_c_saves_and_the_run_goes_on_with_another_host_first(homes, data):
+def test_ctrl_c_saves_and_the_run_goes_on_from_a_host_that_has_never_seen_it(homes, data):
     process = start(homes, "a,b", data.path, *QUIET, *ENDLESS)
     wait_for_step(homes["a"].folder / "run", 5, process)
     os.killpg(process.pid, signal.SIGINT)
@@ -107,12 +107,12 @@ def test_ctrl_c_saves_and_the_run_goes_on_with_another_host_first(homes, data):
     run = RunDir(homes["a"].folder / "run")
     saved = [event.step for event in run.events() if isinstance(event, CheckpointSaved)]
     assert saved[-1] == max(losses(run.path))
-    done = homes["b"].run(command("b,a", data.path, *QUIET, f"training.steps={saved[-1] + 2}"), check=False)
+    done = homes["c"].run(command("c,a", data.path, *QUIET, f"training.steps={saved[-1] + 2}"), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "The newest checkpoint is on a: it is copied to b." in done.stdout
-    started = [event for event in RunDir(homes["b"].folder / "run").events() if isinstance(event, RunStarted)]
+    assert "The newest checkpoint is on a: it is copied to c." in done.stdout
+    started = [event for event in RunDir(homes["c"].folder / "run").events() if isinstance(event, RunStarted)]
     assert started[-1].resumed_step == saved[-1]
-    assert started[-1].host == "b"
+    assert started[-1].host == "c"
 
 
 def test_a_killed_launcher_leaves_no_orphans_but_a_checkpoint(homes, data):
