@@ -20,6 +20,7 @@ from .test_training import losses, train
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "machines"
 ENDLESS = ("training.steps=100000", "evaluation.every=100000", "checkpoint.every=100000")
 QUIET = ("evaluation.bleu=false", "model.dropout=0", "exchange.method=plain")
 
@@ -153,6 +154,50 @@ def test_a_lost_host_ends_the_run_with_a_sentence(homes, data):
     assert "b was lost" in output
     assert "Traceback" not in output
     wait_for_no_worker(homes)
+
+
+@pytest.fixture
+def slurm(homes: Hosts) -> dict[str, str]:
+    """A Slurm cluster of two hosts, and the environment in which its commands find it."""
+    nodes = ("a", "b")
+    (homes.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    key = homes.folder / "munge.key"
+    key.unlink(missing_ok=True)
+    key.write_bytes(os.urandom(64))
+    key.chmod(0o400)
+    config = homes.folder / "slurm.conf"
+    settings = {
+        "ClusterName": "bed", "SlurmctldHost": nodes[0], "SlurmUser": "root", "SlurmdUser": "root",
+        "StateSaveLocation": f"{HOME}/state", "SlurmdSpoolDir": f"{HOME}/spool", "SlurmctldPidFile": "/run/ctld.pid",
+        "SlurmdPidFile": "/run/slurmd.pid", "SlurmctldLogFile": f"{HOME}/ctld.log", "SlurmdLogFile": f"{HOME}/d.log",
+        "ProctrackType": "proctrack/pgid", "TaskPlugin": "task/none", "MpiDefault": "none", "ReturnToService": "2",
+    }  # fmt: skip
+    lines = [f"{name}={value}" for name, value in settings.items()]
+    lines += [f"NodeName={','.join(nodes)} CPUs=2", "PartitionName=all Nodes=ALL Default=YES State=UP"]
+    config.write_text("\n".join(lines) + "\n")
+    for name in nodes:
+        homes[name].run(["mkdir", "-p", "/run/munge", "state", "spool"])
+        files = [f"--{kind}-file={HOME}/munge.{kind}" for kind in ("log", "seed")]
+        homes[name].run(["munged", "--force", f"--key-file={key}", "--pid-file=/run/munge/pid", *files])
+    homes[nodes[0]].run(["slurmctld", "-f", str(config)])
+    for name in nodes:
+        homes[name].run(["slurmd", "-f", str(config), "-N", name])
+    return {**os.environ, "SLURM_CONF": str(config), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def test_the_example_for_slurm_trains_on_two_nodes(homes, slurm, data):
+    words = command("", data.path, *QUIET)
+    job = ["sbatch", "--wait", str(EXAMPLES / "slurm.sh"), *words[words.index("train") + 1 :]]
+    done = homes["a"].run(job, env=slurm, check=False)
+    log = "".join(path.read_text() for path in homes["a"].folder.glob("dragoman-*.log"))
+    for name in ("a", "b"):  # What they started ends with them.
+        homes[name].kill()
+        homes[name].revive()
+    assert done.returncode == 0, done.stdout + done.stderr + log
+    assert "Finished after 12 steps" in log
+    started = [event for event in RunDir(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
+    assert started[-1].world == 2
+    assert (homes["b"].folder / "run" / "events-1.jsonl").exists()
 
 
 def test_mpirun_makes_a_world_over_hosts_that_train_joins(homes, data):
