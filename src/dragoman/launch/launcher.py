@@ -36,8 +36,6 @@ from dragoman.launch.view import View
 HANG_S = 30.0
 """After so long without any event it is told who is missing."""
 REPLY_S = 3.0
-HOST = "DRAGOMAN_HOST"
-"""As in `training.cluster`, which is not imported here: a launcher needs no torch."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,6 @@ class Muster:
                     "MASTER_PORT": str(port),
                     "GLOO_SOCKET_IFNAME": interface,
                     "NCCL_SOCKET_IFNAME": interface,
-                    HOST: host,
                 }
                 for local_rank in range(count)
             ]
