@@ -76,7 +76,7 @@ def test_it_passes_on_what_a_worker_says_and_its_end(agent):
     messages = [agent.hear(), agent.hear()]
     assert messages[0]["stream"] == "err"
     assert "nowhere" in messages[0]["line"]
-    assert messages[1] == {"exit": 2, "rank": 0}
+    assert messages[1] == {"exit": 2, "rank": 0, "again": False}
 
 
 def children_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
