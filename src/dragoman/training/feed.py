@@ -10,7 +10,12 @@ from torch import Tensor
 from dragoman.batching.plan import Indexes, fill, plan_epoch, share
 from dragoman.corpus.shards import Pairs, Tokens
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.model.packing import Batch, Packed, pack
+from dragoman.model.packing import Batch, Packed, filled, pack
+
+SIZES = 32
+"""Sizes that a piece may have: more waste less on filler, fewer are sooner recorded."""
+SIZE_MULTIPLE = 128
+"""Tokens that matrix products on a GPU take at once."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,38 @@ class Share:
     """Tokens of the global batch, which every worker knows without asking."""
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Few sizes of tensors instead of one for each batch: what a GPU did once at a size, it can replay."""
+
+    step: int
+    most: int
+    max_len: int
+
+    @classmethod
+    def up_to(cls, tokens: int, max_len: int) -> "Sizes":
+        """Sizes for pieces of at most `tokens` a side, whose sentences have at most `max_len`."""
+        return cls(_rounded_up(-(-tokens // SIZES), SIZE_MULTIPLE), _rounded_up(tokens, SIZE_MULTIPLE), max_len)
+
+    def fit(self, batch: Batch) -> Batch:
+        """The batch filled up to the next size, in pinned memory."""
+        source, target = (self._next(side.tokens.shape[0]) for side in (batch.source, batch.target))
+        return filled(batch, source, target, self.max_len).pinned()
+
+    def _next(self, tokens: int) -> int:
+        return min(_rounded_up(tokens, self.step), self.most)
+
+
+def _rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
 class Feed:
     """The shares of one worker, from any position on."""
 
-    def __init__(self, pairs: Pairs, tokenizer: Tokenizer, tokens: int, seed: int, micro_tokens: int) -> None:
+    def __init__(
+        self, pairs: Pairs, tokenizer: Tokenizer, tokens: int, seed: int, micro_tokens: int, fixed_sizes: bool = False
+    ) -> None:
         self._pairs = pairs
         self._tokenizer = tokenizer
         self._tokens = tokens
@@ -49,6 +82,8 @@ class Feed:
         self._lengths = pairs.lengths()
         self.micro_tokens = micro_tokens
         """Most tokens of a side in one piece; lowered when memory turns out not to suffice."""
+        longest = int(self._lengths.max())
+        self.sizes = Sizes.up_to(max(micro_tokens, longest), longest) if fixed_sizes else None
 
     def shares(self, position: Position, shares: Sequence[float], rank: int) -> Iterator[Share]:
         """Shares without end, epoch after epoch."""
@@ -72,7 +107,8 @@ class Feed:
             return []
         lengths = self._lengths[pairs]
         bounds = fill(lengths, max(micro_tokens, int(lengths.max())))
-        return [self.tensors(part) for part in np.split(pairs, bounds[1:-1])]
+        pieces = [self.tensors(part) for part in np.split(pairs, bounds[1:-1])]
+        return pieces if self.sizes is None else [self.sizes.fit(piece) for piece in pieces]
 
     def tensors(self, pairs: Indexes) -> Batch:
         """Packed tensors of some pairs: the decoder reads the translation shifted right, begun by the start mark."""

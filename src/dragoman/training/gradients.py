@@ -7,16 +7,22 @@ from torch import Tensor
 
 from dragoman.config import Training
 from dragoman.events import Event, MicroBatchesCut
+from dragoman.model.dropout import seed_dropout
+from dragoman.model.packing import Batch
 from dragoman.model.transformer import Transformer
 from dragoman.training.cluster import Cluster
 from dragoman.training.feed import Feed, Share
 from dragoman.training.precision import Precision
+from dragoman.training.replay import Replay
 
 SEED_STRIDE = 1_000_003  # A prime: seeds of different steps and ranks do not meet.
 
 
 class Gradients:
-    """Adds up the gradients of shares in the model's parameters."""
+    """Adds up the gradients of shares in the model's parameters.
+
+    Where the feed gives pieces of few fixed sizes, the model runs compiled, and what it does is recorded and replayed.
+    """
 
     def __init__(
         self,
@@ -33,6 +39,14 @@ class Gradients:
         self._settings = settings
         self._cluster = cluster
         self._record = record
+        self._sums = torch.zeros(2, device=cluster.device)
+        self._target_tokens = torch.ones((), device=cluster.device)
+        self._seeds: Tensor | None = None
+        self._run: Callable[[Batch], None] = self._pass
+        if feed.sizes is not None:
+            model.compile_for_training()
+            self._seeds = seed_dropout(model, cluster.device)
+            self._run = Replay(self._pass, cluster.device)
 
     def __call__(self, share: Share, step: int) -> tuple[Tensor, int]:
         """Sums of both losses over the share, and the number of pieces it took.
@@ -42,26 +56,39 @@ class Gradients:
         """
         limit = self._feed.micro_tokens
         pieces = share.pieces if share.micro_tokens <= limit else self._feed.cut(share.pairs, limit)
+        self._target_tokens.fill_(share.target_tokens)
         while True:
-            # A seed for every step and worker: dropout is the same again after a resume, whatever ran before.
-            torch.manual_seed((self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank)
+            self._seed(step)
+            self._sums.zero_()
             try:
-                sums = torch.zeros(2, device=self._cluster.device)
                 for piece in pieces:
-                    with self._precision.autocast():
-                        loss, nll = self._model(piece.to(self._cluster.device), self._settings.label_smoothing)
-                    (loss / share.target_tokens).backward()
-                    sums += torch.stack([loss.detach(), nll])
-                return sums, len(pieces)
+                    self._run(piece)
+                return self._sums.clone(), len(pieces)
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not _is_out_of_memory(error) or len(pieces) >= len(share.pairs):
                     raise
                 reason = str(error).splitlines()[0]
             # Outside of the handler, so that the failed pass and its memory are gone.
-            self._model.zero_grad()
+            self.clear()
             limit = self._feed.micro_tokens = max(1, limit // 2)
             pieces = self._feed.cut(share.pairs, limit)
             self._record(MicroBatchesCut(rank=self._cluster.rank, step=step, micro_batches=len(pieces), reason=reason))
+
+    def clear(self) -> None:
+        """Forget the gradients. What was recorded adds to the same memory each time, so that this has to stay."""
+        self._model.zero_grad(set_to_none=self._seeds is None)
+
+    def _seed(self, step: int) -> None:
+        """A seed for every step and worker: dropout is the same again after a resume, whatever ran before."""
+        torch.manual_seed((self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank)
+        if self._seeds is not None:
+            self._seeds.random_(-(2**31), 2**31)
+
+    def _pass(self, piece: Batch) -> None:
+        with self._precision.autocast():
+            loss, nll = self._model(piece.to(self._cluster.device, non_blocking=True), self._settings.label_smoothing)
+        (loss / self._target_tokens).backward()
+        self._sums += torch.stack([loss.detach(), nll])
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

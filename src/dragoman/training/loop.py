@@ -38,7 +38,7 @@ from dragoman.training.exchange import PlainExchange
 from dragoman.training.feed import Feed, Share
 from dragoman.training.gradients import Gradients
 from dragoman.training.optimizer import RunningAverage, Updater
-from dragoman.training.precision import Precision, micro_tokens
+from dragoman.training.precision import Precision, micro_tokens, replays
 from dragoman.training.schedule import rate_at
 from dragoman.training.stop import Stop
 
@@ -73,7 +73,14 @@ class Trainer:
         self._exchange = PlainExchange(cluster, self._parameters)
         self._precision = Precision.choose(settings, cluster.device)
         piece_tokens = micro_tokens(settings, architecture, cluster.device, cluster.local_world)
-        self._feed = Feed(data.pairs("train"), data.tokenizer, settings.batch.tokens, settings.batch.seed, piece_tokens)
+        self._feed = Feed(
+            data.pairs("train"),
+            data.tokenizer,
+            settings.batch.tokens,
+            settings.batch.seed,
+            piece_tokens,
+            fixed_sizes=replays(self._precision, architecture, cluster.device),
+        )
         self._gradients = Gradients(self._model, self._feed, self._precision, settings.training, cluster, record)
         self._evaluator = Evaluator(settings, data, cluster, self._precision, judge, piece_tokens)
         description = Description(architecture, data.languages, settings.decoding, data.tokenizer)
@@ -164,7 +171,7 @@ class Trainer:
                     rank=self._cluster.rank, step=step, loss=loss, gradient_norm=norm, in_a_row=self._skipped_in_a_row
                 )
             )
-        self._model.zero_grad()
+        self._gradients.clear()
         return bool(stops > 0)
 
     def _rate(self, step: int) -> float:
