@@ -83,15 +83,16 @@ def attend_backward(
     grad_q, grad_k, grad_v = (
         torch.empty(count, heads, size, dtype=q.dtype, device=q.device) for count in (queries, keys, keys)
     )
-    inputs = q, k, v, out, grad, log_sums, q_sentences, k_sentences, seed
+    shares = torch.empty_like(log_sums)
+    inputs = q, k, v, grad, log_sums, shares, q_sentences, k_sentences, seed
     strides = *_strides(q), *_strides(k), *_strides(v)
     drops = keep_threshold(dropout_rate), 1 / (1 - dropout_rate)
     constants = _constants(heads, size, causal, dropout_rate)
+    _backward_queries[(triton.cdiv(queries, QUERY_TILE), heads)](
+        grad_q, out, k_bounds, *inputs, *strides, queries, *drops, **constants
+    )
     _backward_keys[(triton.cdiv(keys, KEY_TILE), heads)](
         grad_k, grad_v, q_bounds, *inputs, *strides, queries, keys, *drops, **constants
-    )
-    _backward_queries[(triton.cdiv(queries, QUERY_TILE), heads)](
-        grad_q, k_bounds, *inputs, *strides, queries, *drops, **constants
     )
     return grad_q, grad_k, grad_v
 
@@ -191,11 +192,11 @@ def _forward(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _backward_queries(  # type: ignore[no-untyped-def]
-    grad_q, k_bounds, q, k, v, out, grad, log_sums, q_sentences, k_sentences, seed,
+    grad_q, out, k_bounds, q, k, v, grad, log_sums, shares, q_sentences, k_sentences, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, queries, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of queries collects its gradient from the keys it saw."""
+    """A tile of queries collects its gradient from the keys it saw, and notes what flows back into its sums."""
     first, head = tl.program_id(0) * M, tl.program_id(1)
     rows, features = first + tl.arange(0, M), tl.arange(0, D)
     inside = rows < queries
@@ -210,6 +211,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
     grad_MD = tl.load(grad + packed, mask=inside[:, None], other=0.0)
     log_sum_M = tl.load(log_sums + head * queries + rows, mask=inside, other=0.0)
     share_M = tl.sum(out_MD.to(tl.float32) * grad_MD.to(tl.float32), 1)
+    tl.store(shares + head * queries + rows, share_M, mask=inside)
     scale = 1.0 / tl.sqrt(D * 1.0)
     if DROPS:
         seed_0, seed_1 = tl.load(seed), tl.load(seed + 1)
@@ -237,7 +239,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _backward_keys(  # type: ignore[no-untyped-def]
-    grad_k, grad_v, q_bounds, q, k, v, out, grad, log_sums, q_sentences, k_sentences, seed,
+    grad_k, grad_v, q_bounds, q, k, v, grad, log_sums, shares, q_sentences, k_sentences, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, queries, keys, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
@@ -262,10 +264,9 @@ def _backward_keys(  # type: ignore[no-untyped-def]
         there = rows < end
         q_MD = tl.load(q + rows[:, None] * q_row + head * q_head + features[None, :], mask=there[:, None], other=0.0)
         packed = (rows[:, None] * H + head) * D + features[None, :]
-        out_MD = tl.load(out + packed, mask=there[:, None], other=0.0)
         grad_MD = tl.load(grad + packed, mask=there[:, None], other=0.0)
         log_sum_M = tl.load(log_sums + head * queries + rows, mask=there, other=0.0)
-        share_M = tl.sum(out_MD.to(tl.float32) * grad_MD.to(tl.float32), 1)
+        share_M = tl.load(shares + head * queries + rows, mask=there, other=0.0)
         sentence_M = tl.load(q_sentences + rows, mask=there, other=-1)
         seen = sentence_N[:, None] == sentence_M[None, :]
         if CAUSAL:

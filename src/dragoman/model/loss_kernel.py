@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 8192
+BLOCK = 4096
 WARPS = 8
 
 
@@ -32,23 +32,21 @@ def _losses_and_slopes(logits, labels, slopes, sums, V, smoothing, BLOCK: tl.con
     label = tl.load(labels + token)
     logits += token * V
     slopes += token * V
-    top = tl.full([BLOCK], float("-inf"), tl.float32)
-    exponentials = tl.zeros([BLOCK], tl.float32)
-    total = tl.zeros([BLOCK], tl.float32)
+    top = float("-inf")
+    exponentials = 0.0
+    total = 0.0
     for first in range(0, V, BLOCK):
         columns = first + tl.arange(0, BLOCK)
         inside = columns < V
         x = tl.load(logits + columns, mask=inside, other=float("-inf")).to(tl.float32)
-        new_top = tl.maximum(top, x)
-        safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
-        exponentials = exponentials * tl.exp(top - safe_top) + tl.exp(x - safe_top)
-        total += tl.where(inside, x, 0.0)
+        new_top = tl.maximum(top, tl.max(x))
+        exponentials = exponentials * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top))
+        total += tl.sum(tl.where(inside, x, 0.0))
         top = new_top
-    largest = tl.max(top)
-    log_z = largest + tl.log(tl.sum(exponentials * tl.exp(top - largest)))
+    log_z = top + tl.log(exponentials)
     counts = label >= 0
     nll = log_z - tl.load(logits + tl.maximum(label, 0)).to(tl.float32)
-    uniform = log_z - tl.sum(total) / V
+    uniform = log_z - total / V
     tl.store(sums + 2 * token, tl.where(counts, nll, 0.0))
     tl.store(sums + 2 * token + 1, tl.where(counts, uniform, 0.0))
     for first in range(0, V, BLOCK):

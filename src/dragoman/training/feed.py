@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dragoman.batching.plan import Indexes, fill, plan_epoch, share
-from dragoman.corpus.shards import Pairs, Tokens
+from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.model.packing import Batch, Packed, filled, pack
 
@@ -112,15 +111,11 @@ class Feed:
 
     def tensors(self, pairs: Indexes) -> Batch:
         """Packed tensors of some pairs: the decoder reads the translation shifted right, begun by the start mark."""
-        sides = [self._pairs[int(pair)] for pair in pairs]
+        tokens = self._pairs.gather(pairs)
+        sources, labels = (torch.from_numpy(side.astype(np.int64)) for side in tokens)
         lengths = torch.from_numpy(self._lengths[pairs].astype(np.int64))  # [S, 2]
-        source = pack(_joined([source for source, _ in sides]), lengths[:, 0])
-        labels = _joined([target for _, target in sides])
+        source = pack(sources, lengths[:, 0])
         target = pack(labels, lengths[:, 1])
         read = labels.roll(1)
         read[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.start
         return Batch(source, Packed(read, target.layout), labels)
-
-
-def _joined(sides: Sequence[Tokens]) -> Tensor:
-    return torch.from_numpy(np.concatenate(sides).astype(np.int64))

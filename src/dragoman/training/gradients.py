@@ -41,12 +41,14 @@ class Gradients:
         self._record = record
         self._sums = torch.zeros(2, device=cluster.device)
         self._target_tokens = torch.ones((), device=cluster.device)
+        self._parameters = list(model.parameters())
+        self._totals: list[Tensor] | None = None
         self._seeds: Tensor | None = None
         self._run: Callable[[Batch], None] = self._pass
         if feed.sizes is not None:
             model.compile_for_training()
             self._seeds = seed_dropout(model, cluster.device)
-            self._run = Replay(self._pass, cluster.device)
+            self._run = Replay(self._pass, self._parameters, cluster.device)
 
     def __call__(self, share: Share, step: int) -> tuple[Tensor, int]:
         """Sums of both losses over the share, and the number of pieces it took.
@@ -61,22 +63,33 @@ class Gradients:
             self._seed(step)
             self._sums.zero_()
             try:
-                for piece in pieces:
-                    self._run(piece)
+                for number, piece in enumerate(pieces):
+                    self._add(piece, first=number == 0)
                 return self._sums.clone(), len(pieces)
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not _is_out_of_memory(error) or len(pieces) >= len(share.pairs):
                     raise
                 reason = str(error).splitlines()[0]
             # Outside of the handler, so that the failed pass and its memory are gone.
-            self.clear()
+            self._model.zero_grad()
             limit = self._feed.micro_tokens = max(1, limit // 2)
             pieces = self._feed.cut(share.pairs, limit)
             self._record(MicroBatchesCut(rank=self._cluster.rank, step=step, micro_batches=len(pieces), reason=reason))
 
-    def clear(self) -> None:
-        """Forget the gradients. What was recorded adds to the same memory each time, so that this has to stay."""
-        self._model.zero_grad(set_to_none=self._seeds is None)
+    def _add(self, piece: Batch, first: bool) -> None:
+        """Add the gradients of a piece to those that there are; a recorded pass can only write them anew."""
+        if first or self._seeds is None:
+            self._run(piece)
+            return
+        before = [parameter.grad for parameter in self._parameters]
+        if self._totals is None:
+            self._totals = [torch.empty_like(parameter) for parameter in self._parameters]
+        if before[0] is not self._totals[0]:
+            torch._foreach_copy_(self._totals, before)
+        self._run(piece)
+        torch._foreach_add_(self._totals, [parameter.grad for parameter in self._parameters])
+        for parameter, total in zip(self._parameters, self._totals, strict=True):
+            parameter.grad = total
 
     def _seed(self, step: int) -> None:
         """A seed for every step and worker: dropout is the same again after a resume, whatever ran before."""

@@ -171,7 +171,7 @@ class Trainer:
                     rank=self._cluster.rank, step=step, loss=loss, gradient_norm=norm, in_a_row=self._skipped_in_a_row
                 )
             )
-        self._gradients.clear()
+        self._model.zero_grad()
         return bool(stops > 0)
 
     def _rate(self, step: int) -> float:
