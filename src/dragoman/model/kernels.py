@@ -14,6 +14,11 @@ def runs_kernels(x: Tensor) -> bool:
     return x.is_cuda and x.dtype in HALF and has_kernels(x.device)
 
 
+def takes_heads(size: int) -> bool:
+    """Whether attention kernels of ours take heads of so many features: matrix units want powers of two."""
+    return size >= 16 and size.bit_count() == 1
+
+
 @lru_cache
 def has_kernels(device: torch.device) -> bool:
     return (

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from dragoman.model.architecture import Architecture
 from dragoman.model.attention import RMS_EPSILON, CrossAttention, Rotation, SelfAttention, rotation_at
-from dragoman.model.decoder_state import DecoderState, LayerCache
+from dragoman.model.decoder_state import DecoderState, IndexedState, LayerCache
 from dragoman.model.dropout import Dropout
+from dragoman.model.kernels import runs_kernels, takes_heads
 from dragoman.model.loss import linear_cross_entropy
 from dragoman.model.packing import Batch, Layout, Packed
 
@@ -85,28 +86,37 @@ class Transformer(nn.Module):
         return F.linear(hidden, self.embedding.weight)
 
     @torch.no_grad()
-    def start_decoding(self, source: Packed, beam: int, max_length: int) -> DecoderState:
+    def start_decoding(self, source: Packed, beam: int, max_length: int, *, watching: bool = False) -> DecoderState:
         """Reads the source and makes room for `beam` hypotheses a sentence of at most `max_length` tokens.
 
         Hypotheses are numbered sentence by sentence: those of sentence s are s * beam to (s + 1) * beam - 1. A search
         loops over `decode_step`, `DecoderState.reorder` and, as sentences finish, `DecoderState.keep_sentences`.
+        With `watching`, the state notes where hypotheses look.
         """
         memory = self.encode(source)
-        layout = source.layout
+        layout, a = source.layout, self.architecture
+        projected = [layer.cross_attention.project_memory(memory) for layer in self._decoder_layers()]
+        if runs_kernels(projected[0][0]) and takes_heads(a.head_size) and not watching:
+            room = (layout.sentences * beam, max_length, a.heads, a.head_size)
+            caches = [
+                LayerCache(k.new_empty(room), k.new_empty(room), k.contiguous(), v.contiguous()) for k, v in projected
+            ]
+            return IndexedState(caches, layout.cu_seqlens, beam, max_length)
+        room = (layout.sentences * beam, a.heads, max_length, a.head_size)
         caches = []
-        for layer in self._decoder_layers():
+        for keys_and_values in projected:
             memory_keys, memory_values = (
                 layout.to_grid(x.flatten(1))
                 .view(layout.sentences, layout.max_len, *x.shape[1:])
                 .transpose(1, 2)
                 .contiguous()
-                for x in layer.cross_attention.project_memory(memory)
+                for x in keys_and_values
             )
-            room = (layout.sentences * beam, self.architecture.heads, max_length, self.architecture.head_size)
             caches.append(
                 LayerCache(memory_keys.new_empty(room), memory_keys.new_empty(room), memory_keys, memory_values)
             )
-        return DecoderState(caches, None if layout.rectangular else layout.grid.mask, beam, max_length)
+        mask = None if layout.rectangular else layout.grid.mask
+        return DecoderState(caches, mask, beam, max_length, watching=watching)
 
     @torch.no_grad()
     def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
@@ -203,11 +213,11 @@ class DecoderLayer(nn.Module):
     def step(self, x: Tensor, cache: LayerCache, state: DecoderState, rotation: Rotation | None) -> Tensor:
         """One more token for each hypothesis, [N, d] -> [N, d], with what came before taken from the cache."""
         q, k, v = self.self_attention.project(self.self_attention_norm(x), rotation)
-        x = x + self.self_attention.out(cache.attend_to_past(q, k, v, state.step))
+        x = x + self.self_attention.out(state.attend_to_past(cache, q, k, v))
         q = self.cross_attention.project_query(self.cross_attention_norm(x))
         if state.watching:
             state.attention = cache.weigh_source(q, state.memory_mask, state.beam)
-        x = x + self.cross_attention.out(cache.attend_to_source(q, state.memory_mask, state.beam))
+        x = x + self.cross_attention.out(state.attend_to_source(cache, q))
         y: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return y
 

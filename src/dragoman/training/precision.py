@@ -8,7 +8,7 @@ import torch
 
 from dragoman.config import Settings
 from dragoman.model.architecture import Architecture
-from dragoman.model.kernels import has_kernels
+from dragoman.model.kernels import has_kernels, takes_heads
 
 CPU_MICRO_TOKENS = 4096
 """Activations of more tokens no longer fit a processor's caches, and gain nothing."""
@@ -50,8 +50,7 @@ def _multiplies_bf16(device: torch.device) -> bool:
 
 def replays(precision: Precision, architecture: Architecture, device: torch.device) -> bool:
     """Whether training runs compiled and replayed, on our own kernels: they take half precision and such heads."""
-    size = architecture.head_size
-    return has_kernels(device) and precision.dtype == torch.bfloat16 and size >= 16 and size.bit_count() == 1
+    return has_kernels(device) and precision.dtype == torch.bfloat16 and takes_heads(architecture.head_size)
 
 
 def micro_tokens(settings: Settings, architecture: Architecture, device: torch.device, neighbours: int) -> int:
