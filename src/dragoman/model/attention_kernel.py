@@ -5,7 +5,8 @@ from the first token of its first sentence to the last of its last; sentences th
 depends on the number of tokens alone, a short sentence wastes no tile, and one recording of a step serves all batches.
 Tokens past the last sentence are filler: they see nothing, nothing sees them, and their output is zero.
 
-Dropout hashes the places of query, head and key: see `dropout`. The backward pass does it again.
+Dropout hashes the places of query, head and key, the first two as `dropout` does, and each key by one round more. The
+backward pass does it again.
 
 Shapes: T tokens (Tq queries, Tk keys), S sentences, H heads, D features of a head; a tile has M queries, N keys.
 """
@@ -21,7 +22,7 @@ from dragoman.model.dropout import keep_threshold
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 QUERY_TILE, KEY_TILE = 64, 64
-WARPS, STAGES = 4, 2
+WARPS, STAGES = 4, 1
 
 
 @torch.library.custom_op("dragoman::attend", mutates_args=())
@@ -140,6 +141,14 @@ def _hashed(places, seed_0, seed_1):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _keeps(row_bits, columns, threshold):  # type: ignore[no-untyped-def]
+    """Which weights dropout keeps, for row bits and columns of any two shapes that broadcast."""
+    x = (row_bits.to(tl.uint32, bitcast=True) ^ columns.to(tl.uint32)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x.to(tl.int32, bitcast=True) < threshold
+
+
+@triton.jit
 def _forward(  # type: ignore[no-untyped-def]
     q, k, v, out, log_sums, q_sentences, k_sentences, k_bounds, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, queries, threshold, keep_scale,
@@ -178,7 +187,7 @@ def _forward(  # type: ignore[no-untyped-def]
         shrink_M = tl.exp2(top_M - safe_top_M)
         sum_M = sum_M * shrink_M + tl.sum(weights_MN, 1)
         if DROPS:
-            kept = _hashed(row_bits[:, None] + columns[None, :], seed_0, seed_1) < threshold
+            kept = _keeps(row_bits[:, None], columns[None, :], threshold)
             weights_MN = tl.where(kept, weights_MN, 0.0)
         out_MD = tl.dot(weights_MN.to(v_ND.dtype), v_ND, out_MD * shrink_M[:, None])
         top_M = new_top_M
@@ -230,7 +239,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
         weights_MN = tl.where(seen, tl.exp2(scores_MN - log_sum_M[:, None]), 0.0)
         flow_MN = tl.dot(grad_MD, v_DN)
         if DROPS:
-            kept = _hashed(row_bits[:, None] + columns[None, :], seed_0, seed_1) < threshold
+            kept = _keeps(row_bits[:, None], columns[None, :], threshold)
             flow_MN = tl.where(kept, flow_MN * keep_scale, 0.0)
         slopes_MN = weights_MN * (flow_MN - share_M[:, None]) * scale
         total_MD = tl.dot(slopes_MN.to(k_ND.dtype), k_ND, total_MD)
@@ -277,7 +286,7 @@ def _backward_keys(  # type: ignore[no-untyped-def]
         dropped_NM = weights_NM
         if DROPS:
             row_bits = _hashed(rows * H + head, seed_0, seed_1)
-            kept = _hashed(row_bits[None, :] + columns[:, None], seed_0, seed_1) < threshold
+            kept = _keeps(row_bits[None, :], columns[:, None], threshold)
             flow_NM = tl.where(kept, flow_NM * keep_scale, 0.0)
             dropped_NM = tl.where(kept, weights_NM * keep_scale, 0.0)
         total_v_ND = tl.dot(dropped_NM.to(grad_MD.dtype), grad_MD, total_v_ND)

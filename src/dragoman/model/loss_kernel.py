@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 4096
-WARPS = 8
+BLOCK = 16384
+WARPS = 16
 
 
 def losses_and_slopes(logits: Tensor, labels: Tensor, smoothing: float, slopes: Tensor, sums: Tensor) -> None:

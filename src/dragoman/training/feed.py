@@ -11,8 +11,8 @@ from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.model.packing import Batch, Packed, filled, pack
 
-SIZES = 32
-"""Sizes that a piece may have: more waste less on filler, fewer are sooner recorded."""
+SIZE_STEPS = 16
+"""Sizes of tensors are sixteenths of the largest: a size that was used before is ready to be used again."""
 SIZE_MULTIPLE = 128
 """Tokens that matrix products on a GPU take at once."""
 
@@ -42,32 +42,6 @@ class Share:
     """Tokens of the global batch, which every worker knows without asking."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Few sizes of tensors instead of one for each batch: what a GPU did once at a size, it can replay."""
-
-    step: int
-    most: int
-    max_len: int
-
-    @classmethod
-    def up_to(cls, tokens: int, max_len: int) -> "Sizes":
-        """Sizes for pieces of at most `tokens` a side, whose sentences have at most `max_len`."""
-        return cls(_rounded_up(-(-tokens // SIZES), SIZE_MULTIPLE), _rounded_up(tokens, SIZE_MULTIPLE), max_len)
-
-    def fit(self, batch: Batch) -> Batch:
-        """The batch filled up to the next size, in pinned memory."""
-        source, target = (self._next(side.tokens.shape[0]) for side in (batch.source, batch.target))
-        return filled(batch, source, target, self.max_len).pinned()
-
-    def _next(self, tokens: int) -> int:
-        return min(_rounded_up(tokens, self.step), self.most)
-
-
-def _rounded_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
-
-
 class Feed:
     """The shares of one worker, from any position on."""
 
@@ -81,11 +55,16 @@ class Feed:
         self._lengths = pairs.lengths()
         self.micro_tokens = micro_tokens
         """Most tokens of a side in one piece; lowered when memory turns out not to suffice."""
-        longest = int(self._lengths.max())
-        self.sizes = Sizes.up_to(max(micro_tokens, longest), longest) if fixed_sizes else None
+        self.fixed_sizes = fixed_sizes
+        """Whether pieces are filled up to a size that is the same for all shares, in pinned memory."""
+        self._longest = int(self._lengths.max())
+        self._fullest = self._find_fullest() if fixed_sizes else (tokens, tokens)
+        """Source and target tokens of the fullest batches."""
+        self._portion = 1.0
 
     def shares(self, position: Position, shares: Sequence[float], rank: int) -> Iterator[Share]:
         """Shares without end, epoch after epoch."""
+        self._portion = shares[rank] / sum(shares)
         while True:
             plan = plan_epoch(self._lengths, self._tokens, self._seed, position.epoch)
             for batch in range(position.batch, len(plan)):
@@ -107,7 +86,23 @@ class Feed:
         lengths = self._lengths[pairs]
         bounds = fill(lengths, max(micro_tokens, int(lengths.max())))
         pieces = [self.tensors(part) for part in np.split(pairs, bounds[1:-1])]
-        return pieces if self.sizes is None else [self.sizes.fit(piece) for piece in pieces]
+        return [self._fill_up(piece) for piece in pieces] if self.fixed_sizes else pieces
+
+    def _find_fullest(self) -> tuple[int, int]:
+        plan = plan_epoch(self._lengths, self._tokens, self._seed, 0)
+        source, target = np.add.reduceat(self._lengths[plan.order], plan.bounds[:-1]).max(axis=0).tolist()
+        return source, target
+
+    def _fill_up(self, piece: Batch) -> Batch:
+        # No worker's share exceeds its due by more than a sentence.
+        most = max(self.micro_tokens, self._longest)
+        sizes = [
+            max(_fixed_size(tokens, most), _fixed_size(min(most, round(full * self._portion) + self._longest), most))
+            for tokens, full in zip(
+                (piece.source.tokens.shape[0], piece.target.tokens.shape[0]), self._fullest, strict=True
+            )
+        ]
+        return filled(piece, *sizes, self._longest).pinned()
 
     def tensors(self, pairs: Indexes) -> Batch:
         """Packed tensors of some pairs: the decoder reads the translation shifted right, begun by the start mark."""
@@ -119,3 +114,13 @@ class Feed:
         read = labels.roll(1)
         read[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.start
         return Batch(source, Packed(read, target.layout), labels)
+
+
+def _fixed_size(tokens: int, most: int) -> int:
+    """The next size that is large enough for so many tokens, of at most `most`."""
+    step = _rounded_up(-(-most // SIZE_STEPS), SIZE_MULTIPLE)
+    return min(_rounded_up(tokens, step), _rounded_up(most, SIZE_MULTIPLE))
+
+
+def _rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

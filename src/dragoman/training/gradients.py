@@ -45,7 +45,7 @@ class Gradients:
         self._totals: list[Tensor] | None = None
         self._seeds: Tensor | None = None
         self._run: Callable[[Batch], None] = self._pass
-        if feed.sizes is not None:
+        if feed.fixed_sizes:
             model.compile_for_training()
             self._seeds = seed_dropout(model, cluster.device)
             self._run = Replay(self._pass, self._parameters, cluster.device)
