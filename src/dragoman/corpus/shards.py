@@ -103,4 +103,5 @@ def gather_pairs(tokens: Tokens, lengths: npt.NDArray[np.int32], order: npt.NDAr
 def _spans(starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The numbers from each start on, as many as each size says, one span after the other."""
     ends = np.cumsum(sizes)
-    return np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+    places: npt.NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+    return places

@@ -132,7 +132,7 @@ def _constants(heads: int, size: int, causal: bool, dropout_rate: float) -> dict
 
 
 @triton.jit
-def _hashed(places, seed_0, seed_1):  # type: ignore[no-untyped-def]
+def _hashed(places, seed_0, seed_1):
     """`dropout.hashed_bits`, in unsigned arithmetic; compared as int32 at the end."""
     x = places.to(tl.uint32) + seed_0.to(tl.uint32)
     x = (x ^ (x >> 16)) * 0x7FEB352D
@@ -141,7 +141,7 @@ def _hashed(places, seed_0, seed_1):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _keeps(row_bits, columns, threshold):  # type: ignore[no-untyped-def]
+def _keeps(row_bits, columns, threshold):
     """Which weights dropout keeps, for row bits and columns of any two shapes that broadcast."""
     x = (row_bits.to(tl.uint32, bitcast=True) ^ columns.to(tl.uint32)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
@@ -149,7 +149,7 @@ def _keeps(row_bits, columns, threshold):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _forward(  # type: ignore[no-untyped-def]
+def _forward(
     q, k, v, out, log_sums, q_sentences, k_sentences, k_bounds, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, queries, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
@@ -200,7 +200,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward_queries(  # type: ignore[no-untyped-def]
+def _backward_queries(
     grad_q, out, k_bounds, q, k, v, grad, log_sums, shares, q_sentences, k_sentences, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, queries, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
@@ -247,7 +247,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward_keys(  # type: ignore[no-untyped-def]
+def _backward_keys(
     grad_k, grad_v, q_bounds, q, k, v, grad, log_sums, shares, q_sentences, k_sentences, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, queries, keys, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,

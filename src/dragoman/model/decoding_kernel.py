@@ -49,7 +49,7 @@ def _launch(
 
 
 @triton.jit(do_not_specialize=["length"])
-def _attend(  # type: ignore[no-untyped-def]
+def _attend(
     q, keys, values, out, first, second, q_row, q_head, length, room,
     H: tl.constexpr, B: tl.constexpr, D: tl.constexpr, P: tl.constexpr, INDEXED: tl.constexpr,
 ):  # fmt: skip

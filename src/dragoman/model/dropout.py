@@ -45,7 +45,7 @@ class Dropout(nn.Module):
     def of_relu(self, x: Tensor) -> Tensor:
         """`dropout(relu(x))`. Its gradient passes where the result is not zero, so that no mask is needed again."""
         if self.active_rate == 0.0 or self.seed is None:
-            return self(F.relu(x, inplace=True))  # Nothing else needs the values before.
+            return self.forward(F.relu(x, inplace=True))  # Nothing else needs the values before.
         y: Tensor = _DroppedRelu.apply(x, self.active_rate, self.seed)  # type: ignore[no-untyped-call]
         return y
 

@@ -27,7 +27,7 @@ def losses_and_slopes(logits: Tensor, labels: Tensor, smoothing: float, slopes: 
 
 
 @triton.jit
-def _losses_and_slopes(logits, labels, slopes, sums, V, smoothing, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _losses_and_slopes(logits, labels, slopes, sums, V, smoothing, BLOCK: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + token)
     logits += token * V

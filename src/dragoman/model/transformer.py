@@ -50,7 +50,7 @@ class Transformer(nn.Module):
 
         Searches and evaluations run as before: their shapes change too often.
         """
-        self._trained_parts = _Parts(*(torch.compile(part) for part in _parts()))
+        self._trained_parts = _Parts._make(torch.compile(part) for part in _parts())
 
     def forward(self, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Sums over the batch's labels of the smoothed loss, to minimise, and of the negative log-likelihood.

@@ -172,6 +172,19 @@ def sentence(event: Event) -> str:
                 f"[bold]{escape(event.run)}[/bold] {begun}: {event.parameters / 1e6:.1f} M parameters, {workers}, "
                 f"{event.device}, {event.precision}"
             )
+        case events.WorldChanged():
+            return f"From step {count(event.step + 1)} on: {escape(', '.join(event.workers))}."
+        case events.WorkersLost():
+            who = ", ".join(event.workers) or "The connection"
+            return f"[yellow]{escape(who)} was lost after step {count(event.step)}: {escape(event.reason)}.[/yellow]"
+        case events.WaitingLong():
+            return f"[yellow]Waiting after step {count(event.step)} for {escape(', '.join(event.workers))}.[/yellow]"
+        case events.ExchangeChosen():
+            every = f", every {event.every} steps in {event.wire}" if event.method == "local" else ""
+            return f"Exchange [bold]{event.method}[/bold]{every}: {escape(event.reason)}."
+        case events.SharesChanged():
+            shares = " : ".join(f"{100 * share:.0f}" for share in event.shares)
+            return f"From step {count(event.step + 1)} on, the shares of the batch are {shares} %."
         case events.CheckpointFailed():
             return (
                 f"[bold red]The checkpoint of step {count(event.step)} could not be written ({escape(event.reason)}). "

@@ -40,6 +40,7 @@ class Share:
     source_tokens: int
     target_tokens: int
     """Tokens of the global batch, which every worker knows without asking."""
+    my_target_tokens: int
 
 
 class Feed:
@@ -76,7 +77,10 @@ class Feed:
                 ordered = mine[np.argsort(self._lengths[mine].max(axis=1), kind="stable")]
                 limit = self.micro_tokens
                 pieces = self.cut(ordered, limit)
-                yield Share(at, following, ordered, pieces, limit, len(whole), int(tokens[0]), int(tokens[1]))
+                my_tokens = int(self._lengths[mine, 1].sum(dtype=np.int64))
+                yield Share(
+                    at, following, ordered, pieces, limit, len(whole), int(tokens[0]), int(tokens[1]), my_tokens
+                )
             position = Position(position.epoch + 1)
 
     def cut(self, pairs: Indexes, micro_tokens: int) -> list[Batch]:
@@ -94,15 +98,17 @@ class Feed:
         return source, target
 
     def _fill_up(self, piece: Batch) -> Batch:
-        # No worker's share exceeds its due by more than a sentence.
+        sides = zip((piece.source, piece.target), self._fullest, strict=True)
+        source, target = (self._size(side.tokens.shape[0], fullest) for side, fullest in sides)
+        return filled(piece, source, target, self._longest).pinned()
+
+    def _size(self, tokens: int, fullest: int) -> int:
+        """The size of a side that has so many tokens, and has this worker's part of `fullest` in the fullest batch."""
         most = max(self.micro_tokens, self._longest)
-        sizes = [
-            max(_fixed_size(tokens, most), _fixed_size(min(most, round(full * self._portion) + self._longest), most))
-            for tokens, full in zip(
-                (piece.source.tokens.shape[0], piece.target.tokens.shape[0]), self._fullest, strict=True
-            )
-        ]
-        return filled(piece, *sizes, self._longest).pinned()
+        # No worker's share exceeds its due by more than a sentence.
+        due = min(most, round(fullest * self._portion) + (self._longest if self._portion < 1 else 0))
+        step = _rounded_up(-(-most // SIZE_STEPS), SIZE_MULTIPLE)
+        return min(_rounded_up(max(tokens, due), step), _rounded_up(most, SIZE_MULTIPLE))
 
     def tensors(self, pairs: Indexes) -> Batch:
         """Packed tensors of some pairs: the decoder reads the translation shifted right, begun by the start mark."""
@@ -114,12 +120,6 @@ class Feed:
         read = labels.roll(1)
         read[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.start
         return Batch(source, Packed(read, target.layout), labels)
-
-
-def _fixed_size(tokens: int, most: int) -> int:
-    """The next size that is large enough for so many tokens, of at most `most`."""
-    step = _rounded_up(-(-most // SIZE_STEPS), SIZE_MULTIPLE)
-    return min(_rounded_up(tokens, step), _rounded_up(most, SIZE_MULTIPLE))
 
 
 def _rounded_up(number: int, multiple: int) -> int:

@@ -42,7 +42,6 @@ class Gradients:
         self._sums = torch.zeros(2, device=cluster.device)
         self._target_tokens = torch.ones((), device=cluster.device)
         self._parameters = list(model.parameters())
-        self._totals: list[Tensor] | None = None
         self._seeds: Tensor | None = None
         self._run: Callable[[Batch], None] = self._pass
         if feed.fixed_sizes:
@@ -81,15 +80,14 @@ class Gradients:
         if first or self._seeds is None:
             self._run(piece)
             return
-        before = [parameter.grad for parameter in self._parameters]
-        if self._totals is None:
-            self._totals = [torch.empty_like(parameter) for parameter in self._parameters]
-        if before[0] is not self._totals[0]:
-            torch._foreach_copy_(self._totals, before)
+        totals = [gradient.clone() for gradient in self._gradients()]
         self._run(piece)
-        torch._foreach_add_(self._totals, [parameter.grad for parameter in self._parameters])
-        for parameter, total in zip(self._parameters, self._totals, strict=True):
+        torch._foreach_add_(totals, self._gradients())
+        for parameter, total in zip(self._parameters, totals, strict=True):
             parameter.grad = total
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     def _seed(self, step: int) -> None:
         """A seed for every step and worker: dropout is the same again after a resume, whatever ran before."""

@@ -7,7 +7,6 @@ of them is taken by itself. Each update is scaled to the size that AdamW's would
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +40,7 @@ class Muon(torch.optim.Optimizer):
         self._parts = list(parts)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # noqa: ARG002 (the form of an optimizer)
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (none is ever given)
         group = self.param_groups[0]
         parameters: list[Tensor] = group["params"]
         means = [self._mean(parameter) for parameter in parameters]

@@ -31,7 +31,7 @@ class Replay:
         self._work = work
         self._parameters = parameters
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._seen: set[Size] = set()
         self._recordings: dict[Size, _Recording] = {}
 
