@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 BEAT_S = 0.25
@@ -72,7 +72,7 @@ class Pulse:
 
     def _send(self) -> None:
         while not self._closed.wait(BEAT_S):
-            message = json.dumps([self._name, self._world, self.doing[:200]]).encode()
+            message = json.dumps([self._name, self._world, self.doing[:200]], ensure_ascii=False).encode()
             for peer in list(self._peers.values()):
                 try:
                     self._socket.sendto(message, peer.address)
@@ -101,11 +101,3 @@ def read_beat(message: bytes) -> tuple[str, str, str] | None:
     if not isinstance(parts, list) or len(parts) != 3 or not all(isinstance(part, str) for part in parts):
         return None
     return parts[0], parts[1], parts[2]
-
-
-def wait(done: threading.Event, find_missing: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Wait until `done`, or until someone is missing: gives who."""
-    while not done.wait(BEAT_S):
-        if missing := find_missing():
-            return missing
-    return ()
