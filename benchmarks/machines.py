@@ -1,4 +1,4 @@
-"""Several machines: slow links, unequal machines, lost machines. Each line is a ratio from one run, or a time to recover.
+"""Several machines: slow links, unequal and lost machines. Each line is a ratio from one run, or a time to recover.
 
 Real hosts on one machine (`tests.system.hosts`): a network namespace, an address, an sshd and a processor quota each,
 started by `dragoman launch` as a user would. Needs root, and two cores that nobody else uses; takes about 25 minutes.
@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+
+from tests.system.hosts import HOME, Host, Hosts
 
 from dragoman.events import EvaluationDone, ExchangeChosen, RunStarted, SharesChanged, StepDone
 from dragoman.rundir import RunDir, read_events
-from tests.system.hosts import HOME, Host, Hosts
 
 SLOWER = 15
 """How much slower than on an unlimited link a plain exchange is to be on the slow one."""
@@ -166,8 +168,8 @@ def measure_slow_link(data: Path) -> list[Line]:
             loss_auto / loss_plain - 1,
         ),
         Line(
-            "slow link: BLEU against synchronous", "0.5", f"{bleu_auto - bleu_plain:+.1f} ({bleu_auto:.1f}, {bleu_plain:.1f})",
-            bleu_auto - bleu_plain,
+            "slow link: BLEU against synchronous", "0.5",
+            f"{bleu_auto - bleu_plain:+.1f} ({bleu_auto:.1f}, {bleu_plain:.1f})", bleu_auto - bleu_plain,
         ),
     ]  # fmt: skip
 
@@ -193,7 +195,10 @@ def measure_unequal(data: Path) -> list[Line]:
         final = changes[-1].shares[1] if changes else 0.5
         followed = next((e.step - slowed_at for e in changes if abs(e.shares[1] - final) < 0.1 * final), 0)
     return [
-        Line("unequal pair: throughput against the sum of both alone", "95 %", f"{100 * rate / apart:.0f} %", rate / apart),
+        Line(
+            "unequal pair: throughput against the sum of both alone", "95 %", f"{100 * rate / apart:.0f} %",
+            rate / apart,
+        ),
         Line(
             f"a machine slows to a third: steps until shares followed (to {100 * final:.0f} %)", "20", str(followed),
             followed,
@@ -324,7 +329,7 @@ def _lineage(run: Run, reached: int) -> Line:
     # A step that was taken again, because its result died with its only holders, must be of the same batch.
     ambiguous = [step for step, found in positions.items() if len(found) > 1]
     ordered = [next(iter(positions[step])) for step in sorted(positions)]
-    disordered = sum(1 for before, after in zip(ordered, ordered[1:], strict=False) if after <= before)
+    disordered = sum(1 for before, after in pairwise(ordered) if after <= before)
     wrong = len(missing) + len(ambiguous) + disordered
     return Line(
         f"steps lost, pairs lost, pairs repeated, over {reached} steps", "0, 0, 0",
