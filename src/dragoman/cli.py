@@ -254,7 +254,7 @@ def launch(
         Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")
     ] = None,
     python: Annotated[
-        str, typer.Option("--python", help="Python that has Dragoman there; by default as here.")
+        str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
     ] = sys.executable,
 ) -> None:
     """Train on several machines, reached by ssh.

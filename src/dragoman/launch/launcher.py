@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from dragoman.errors import EXIT_MISTAKE, DragomanError
-from dragoman.events import Event, RunEnded, event_name, from_json
+from dragoman.events import Event, RunEnded, WorkersLost, event_name, from_json
 from dragoman.launch import RESTARTS
 from dragoman.launch.agent import dragoman_version
 from dragoman.launch.checks import (
@@ -236,7 +236,8 @@ class _Training:
                 self._note(attempt, rank, event)
         elif "exit" in message:
             attempt.running.discard(rank)
-            if message["exit"]:
+            # A worker that was still starting when it was told to stop has nothing to save.
+            if message["exit"] and not (self._told_to_stop and message["exit"] == -signal.SIGTERM):
                 self._fail(attempt, f"Worker {rank} on {host} failed ({_how(message['exit'])})")
                 attempt.mistaken = attempt.mistaken or message["exit"] == EXIT_MISTAKE
         elif "lost" in message:
@@ -249,6 +250,8 @@ class _Training:
         step = getattr(event, "step", None)
         attempt.heard[rank] = (time.monotonic(), event_name(type(event)) + ("" if step is None else f" of step {step}"))
         attempt.next_doubt_s = HANG_S
+        if isinstance(event, WorkersLost) and event.workers:  # The first to leave would be a victim, not the culprit.
+            self._fail(attempt, f"{event.workers[0]} was lost: {event.reason}")
         if rank == 0:
             self._view.event(event)
             attempt.reason = event.reason if isinstance(event, RunEnded) else ""
