@@ -1,6 +1,7 @@
 """Workers that reach each other, as threads with real connections."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -60,21 +61,22 @@ def lost_in(cluster: ThreadCluster) -> WorkersLostError:
     return caught.value
 
 
-@pytest.mark.parametrize("how", ["falls silent", "leaves"])
-def test_whoever_keeps_the_others_waiting_is_named_with_its_last_words(how):
+def wait_until_heard(cluster: ThreadCluster, crew: Crew) -> None:
+    """Until all others know what a worker does."""
+    others = [other.pulse for other in crew.clusters if other is not cluster]
+    while not all(pulse.last_words(cluster.member.name).startswith(cluster.pulse.doing) for pulse in others):
+        time.sleep(0.02)
+
+
+def test_whoever_keeps_the_others_waiting_is_named_with_its_last_words():
     with Crew("a", "b", "c") as crew:
 
         def work(cluster: ThreadCluster) -> WorkersLostError | None:
             cluster.pulse.doing = f"step {40 + cluster.rank}, computing"
             cluster.gather("all have begun")
             if cluster.rank == 1:
-                while not all(
-                    other.pulse.last_words("thread-1").startswith("step 41")
-                    for other in crew.clusters
-                    if other.rank != 1
-                ):
-                    pass
-                cluster.pulse.close() if how == "falls silent" else cluster.pulse.leave()
+                wait_until_heard(cluster, crew)
+                cluster.pulse.close()
                 return None
             return lost_in(cluster)
 
@@ -83,6 +85,21 @@ def test_whoever_keeps_the_others_waiting_is_named_with_its_last_words(how):
         assert error is not None
         assert [str(member) for member, _ in error.missing] == ["worker 1 on b"]
         assert error.missing[0][1].startswith("step 41, computing, heard ")
+
+
+def test_whoever_leaves_keeps_nobody_waiting():
+    with Crew("a", "b") as crew:
+
+        def work(cluster: ThreadCluster) -> WorkersLostError | None:
+            cluster.pulse.doing = "step 1, computing"
+            cluster.gather("all have begun")
+            if cluster.rank == 1:
+                wait_until_heard(cluster, crew)
+                cluster.pulse.leave()
+                return None
+            return lost_in(cluster)
+
+        assert crew(work)[0] is not None
 
 
 def test_whoever_waits_long_says_for_whom_and_goes_on_waiting(monkeypatch):
