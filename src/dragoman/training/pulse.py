@@ -4,6 +4,8 @@ A dead process closes its connections and everyone hears of it. A frozen machine
 waits for it would wait for minutes. Small datagrams beside the exchange tell silence from slowness within seconds.
 """
 
+import contextlib
+import errno
 import json
 import socket
 import threading
@@ -15,6 +17,8 @@ BEAT_S = 0.1
 SILENCE_S = 1.5
 """Without a beat for this long a worker counts as lost. Busy machines miss a few beats, not fifteen; and who is taken
 for lost by mistake comes back with the next step."""
+ECHO_S = 0.1
+"""How long a machine may take to say that a process has ended."""
 LARGEST_BEAT = 1024
 
 Address = tuple[str, int]
@@ -62,6 +66,16 @@ class Pulse:
         latest = time.monotonic() - SILENCE_S
         return [name for name, peer in self._peers.items() if peer.left or peer.heard_at < latest]
 
+    def find_lost(self) -> list[str]:
+        """After a failure, whom it was due to: peers whose process has ended, or who are no longer heard.
+
+        Whoever has left has lost someone too, and is not to blame. He may have noticed a moment before us: half of the
+        silence is proof enough now.
+        """
+        ended = self._find_ended()
+        latest = time.monotonic() - SILENCE_S / 2
+        return [name for name, peer in self._peers.items() if name in ended or peer.heard_at < latest]
+
     def last_words(self, name: str) -> str:
         """What a peer did when it was last heard, for a person."""
         peer = self._peers[name]
@@ -70,6 +84,19 @@ class Pulse:
     def close(self) -> None:
         self._closed.set()
         self._socket.close()
+
+    def _find_ended(self) -> set[str]:
+        """Peers whose machine answers that nobody listens there any more."""
+        with contextlib.ExitStack() as stack:
+            probes = {}
+            for name, peer in self._peers.items():
+                probes[name] = probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                with contextlib.suppress(OSError):
+                    probe.connect(peer.address)
+                    probe.send(b"")
+            time.sleep(ECHO_S)
+            errors = {name: probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) for name, probe in probes.items()}
+        return {name for name, error in errors.items() if error == errno.ECONNREFUSED}
 
     def _send(self) -> None:
         while not self._closed.wait(BEAT_S):
