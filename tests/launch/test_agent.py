@@ -42,8 +42,8 @@ class Conversation:
         with self.process:
             self.process.kill()
 
-    def start(self, *words: str, outlives_launcher: bool = False) -> None:
-        self.tell("start", words=words, worlds=[{"RANK": "0"}], run="run", outlives_launcher=outlives_launcher)
+    def start(self, *words: str, elastic: bool = False) -> None:
+        self.tell("start", words=words, worlds=[{"RANK": "0"}], run="run", elastic=elastic)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_it_passes_on_what_a_worker_says_and_its_end(agent):
     messages = [agent.hear(), agent.hear()]
     assert messages[0]["stream"] == "err"
     assert "nowhere" in messages[0]["line"]
-    assert messages[1] == {"exit": 2, "rank": 0}
+    assert messages[1] == {"exit": 2, "rank": 0, "again": False}
 
 
 def children_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
@@ -109,7 +109,7 @@ def test_silence_means_that_the_launcher_is_gone(tmp_path):
 
 def test_a_job_may_outlive_its_launcher(agent, tmp_path):
     os.mkfifo(tmp_path / "never")
-    agent.start("config", str(tmp_path / "never"), outlives_launcher=True)
+    agent.start("config", str(tmp_path / "never"), elastic=True)
     [worker] = children_of(agent.process)
     agent.process.stdin.close()
     with pytest.raises(psutil.TimeoutExpired):
