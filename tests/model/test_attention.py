@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dragoman.model.attention import attend, rotate, rotation_at
-from dragoman.model.dropout import add_dropped, dropout, keep_mask
+from dragoman.model.dropout import Dropout, dropout, keep_mask
 from dragoman.model.packing import Layout, pack, pack_sentences
 
 HEADS, HEAD_SIZE = 2, 8
@@ -155,7 +155,7 @@ def test_dropout_keeps_its_share_in_every_lane_and_the_expectation(rate: float) 
     for first, second in itertools.pairwise(kept[: 4 * 100_000].view(-1, 4).float().unbind(1)):
         assert abs(torch.corrcoef(torch.stack([first, second]))[0, 1]) < 0.02
     assert dropout(x, rate).mean().item() == pytest.approx(1, abs=0.02)
-    assert add_dropped(x, x, rate).mean().item() == pytest.approx(2, abs=0.02)
+    assert Dropout(rate).added(x, x).mean().item() == pytest.approx(2, abs=0.02)
 
 
 def test_dropout_follows_the_seed() -> None:
@@ -168,7 +168,7 @@ def test_dropout_follows_the_seed() -> None:
 
 def test_gradients_pass_where_dropout_kept_and_nowhere_else() -> None:
     residual, x = torch.zeros(1000, requires_grad=True), torch.ones(1000, requires_grad=True)
-    y = add_dropped(residual, x, 0.25)
+    y = Dropout(0.25).added(residual, x)
     y.sum().backward()
     assert torch.equal(residual.grad, torch.ones(1000))
     torch.testing.assert_close(x.grad, y.detach())

@@ -28,6 +28,8 @@ EXTRA_LENGTH = 20
 """Tokens that a translation may have beyond the multiple of its source's: short sentences need them most."""
 DONE_SHARE = 0.25
 """Share of the batch's sentences that must be done before they are taken out: it costs a copy of the rest."""
+STEPS_UNASKED = 8
+"""Steps after which a GPU is asked which sentences are done: to ask is to wait for it."""
 CHUNK = 64
 CHUNKED_VOCABULARY = 4096
 """From here on the best tokens are looked for among chunks first; below, that costs more than it saves."""
@@ -165,7 +167,8 @@ class _Beams:
         self.origins = list(range(S))
         """The place of each remaining sentence in the batch as it was given."""
 
-        self.state = model.start_decoding(source.to(device), beam=B, max_length=R)
+        watching = options.coverage > 0
+        self.state = model.start_decoding(source.to(device), beam=B, max_length=R, watching=watching)
         self.length = 0
         self.said = torch.full((S, B, R), marks.start, dtype=torch.long, device=device)
         self.latest = self.said[:, :, 0].clone()  # [S, B]
@@ -176,9 +179,9 @@ class _Beams:
         self.done = torch.zeros(S, dtype=torch.bool, device=device)
         self.last_penalties = self._penalties_at_the_limits()
         self.forbidden = torch.tensor(marks.forbidden, dtype=torch.long, device=device)
-        self.scratch = torch.empty(S * B, model.architecture.vocabulary, device=device)
-        self.coverage = torch.zeros(S * B, source.layout.max_len, device=device) if options.coverage else None
-        self.state.watching = self.coverage is not None
+        # On a CPU, asking for this much anew at each step takes longer than the sum itself.
+        self.scratch = torch.empty(S * B, model.architecture.vocabulary) if device.type == "cpu" else None
+        self.coverage = torch.zeros(S * B, source.layout.max_len, device=device) if watching else None
 
     @property
     def sentences(self) -> int:
@@ -196,9 +199,11 @@ class _Beams:
 
     def _log_probabilities(self) -> Tensor:
         """[N, V] of the next token; -inf where it is not allowed."""
-        logits = self.model.logits(self.model.decode_step(self.latest.flatten(), self.state)).float()
-        # Written to the same memory each time: asking for this much anew takes longer than the sum itself.
-        log_probs = torch.log_softmax(logits, -1, out=self.scratch[: logits.shape[0]])
+        logits = self.model.logits(self.model.decode_step(self.latest.flatten(), self.state))
+        if self.scratch is None:
+            log_probs = torch.log_softmax(logits, -1, dtype=torch.float32)
+        else:
+            log_probs = torch.log_softmax(logits.float(), -1, out=self.scratch[: logits.shape[0]])
         log_probs.index_fill_(1, self.forbidden, -math.inf)
         if self.options.no_repeat:
             self._forbid_repetition(log_probs)
@@ -243,7 +248,8 @@ class _Beams:
         B = self.options.beam
         totals, parents = candidates.totals[:, :B], candidates.parents[:, :B]
         ended = (candidates.tokens[:, :B] == self.marks.end) & (totals > -math.inf)
-        if not ended.any():
+        # To ask a GPU is to wait for it: there it costs less to keep nothing.
+        if self.device.type == "cpu" and not ended.any():
             return
         scores = totals / length_penalty(self.length, self.options.alpha)
         if self.coverage is not None:
@@ -268,11 +274,12 @@ class _Beams:
         # Ended ones may lie between the others. A candidate that is no longer possible ends up last, too.
         chosen = totals.sort(dim=-1, descending=True, stable=True).indices[:, :B]
         parents = candidates.parents.gather(1, chosen)
-        slots = _slots(parents) if B > 1 else chosen
-        self.totals, self.latest, parents = (
-            torch.empty_like(part).scatter_(1, slots, part)
-            for part in (totals.gather(1, chosen), candidates.tokens.gather(1, chosen), parents)
-        )
+        self.totals, self.latest = totals.gather(1, chosen), candidates.tokens.gather(1, chosen)
+        if B > 1 and self.state.moves_keys:
+            slots = _slots(parents)
+            self.totals, self.latest, parents = (
+                torch.empty_like(part).scatter_(1, slots, part) for part in (self.totals, self.latest, parents)
+            )
         if B > 1:
             rows = (parents + torch.arange(self.sentences, device=self.device)[:, None] * B).flatten()  # [N]
             self.state.reorder(rows)
@@ -297,6 +304,8 @@ class _Beams:
         self.totals.masked_fill_(self.done[:, None], -math.inf)
 
     def _drop_done(self) -> None:
+        if self.device.type == "cuda" and self.length % STEPS_UNASKED and self.length < max(self.limits):
+            return
         done = self.done.tolist()
         if sum(done) < max(1, DONE_SHARE * self.sentences):
             return
@@ -331,7 +340,7 @@ def _largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     The largest lie in the chunks with the largest maxima. Finding maxima is several times as fast as sorting.
     """
     rows, columns = values.shape
-    if columns < CHUNKED_VOCABULARY or columns % CHUNK or values.is_cuda:
+    if columns < CHUNKED_VOCABULARY or columns % CHUNK:
         largest = values.topk(count)
         return largest.values, largest.indices
     chunks = values.view(rows, -1, CHUNK)

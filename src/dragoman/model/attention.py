@@ -1,7 +1,8 @@
 """Attention over packed sentences: the one place that knows where a sentence begins.
 
-Three kernels give the same numbers. Variable-length flash attention on CUDA in half precision; torch's own on a padded
-grid elsewhere; and explicit matrix products on a CPU where torch's is slow (bfloat16: three times; dropout of weights).
+Four kernels give the same numbers. Our own on CUDA for batches of fixed size; torch's variable-length flash attention
+on CUDA in half precision; torch's padded one elsewhere; and explicit matrix products on a CPU where torch's is slow
+(bfloat16: three times; dropout of weights).
 
 Shapes: T tokens (Tq queries, Tk keys), S sentences, L tokens of the longest, H heads, D features of a head, d = H*D.
 """
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
-from dragoman.model.dropout import dropout
+from dragoman.model.dropout import Dropout, dropout
 from dragoman.model.packing import Layout
 
 ROTARY_BASE = 10_000.0
@@ -34,12 +35,29 @@ _CAUSAL_VARLEN: dict[str, Any] = (
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool = False, dropout_rate: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    queries: Layout,
+    keys: Layout,
+    *,
+    causal: bool = False,
+    dropout_rate: float = 0.0,
+    seed: Tensor | None = None,
 ) -> Tensor:
     """Each sentence's queries [Tq, H, D] look at the same sentence's keys and values [Tk, H, D]: gives [Tq, d].
 
-    `causal` is for a sentence looking at itself: a token sees none that follow it.
+    `causal` is for a sentence looking at itself: a token sees none that follow it. Batches of fixed size need a `seed`
+    for their dropout.
     """
+    if queries.sentence_of is not None:
+        from dragoman.model import attention_kernel  # Needs Triton, which comes with torch for CUDA.
+
+        out, _ = attention_kernel.attend(
+            q, k, v, queries.sentence_of, keys.sentence_of, queries.cu_seqlens, keys.cu_seqlens,
+            causal, dropout_rate, seed,
+        )  # fmt: skip
+        return cast(Tensor, out).flatten(1)
     if dropout_rate == 0.0 and _has_varlen_kernel(q):
         out = varlen_attn(
             q, k, v, queries.cu_seqlens, keys.cu_seqlens, queries.max_len, keys.max_len,
@@ -125,7 +143,7 @@ class SelfAttention(nn.Module):
         self, d_model: int, heads: int, *, causal: bool, bias: bool, qk_norm: bool, dropout_rate: float
     ) -> None:
         super().__init__()
-        self.heads, self.causal, self.dropout_rate = heads, causal, dropout_rate
+        self.heads, self.causal, self.dropout = heads, causal, Dropout(dropout_rate)
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)
         self.head_norm = HeadNorm(d_model // heads) if qk_norm else None
@@ -133,9 +151,9 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, layout: Layout, rotation: Rotation | None) -> Tensor:
         """[T, d] -> [T, d]."""
         q, k, v = self.project(x, rotation)
-        rate = self.dropout_rate if self.training else 0.0
-        y: Tensor = self.out(attend(q, k, v, layout, layout, causal=self.causal, dropout_rate=rate))
-        return y
+        drop = self.dropout
+        y = attend(q, k, v, layout, layout, causal=self.causal, dropout_rate=drop.active_rate, seed=drop.seed)
+        return cast(Tensor, self.out(y))
 
     def project(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, [T, H, D] each: normalised, then rotated, where the architecture says so."""
@@ -153,7 +171,7 @@ class CrossAttention(nn.Module):
 
     def __init__(self, d_model: int, heads: int, *, bias: bool, qk_norm: bool, dropout_rate: float) -> None:
         super().__init__()
-        self.heads, self.dropout_rate = heads, dropout_rate
+        self.heads, self.dropout = heads, Dropout(dropout_rate)
         self.query = nn.Linear(d_model, d_model, bias=bias)
         self.key_value = nn.Linear(d_model, 2 * d_model, bias=bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)
@@ -163,9 +181,9 @@ class CrossAttention(nn.Module):
         """[Tq, d] looks at [Tk, d] -> [Tq, d]."""
         q = self.project_query(x)
         k, v = self.project_memory(memory)
-        rate = self.dropout_rate if self.training else 0.0
-        y: Tensor = self.out(attend(q, k, v, layout, memory_layout, dropout_rate=rate))
-        return y
+        drop = self.dropout
+        y = attend(q, k, v, layout, memory_layout, dropout_rate=drop.active_rate, seed=drop.seed)
+        return cast(Tensor, self.out(y))
 
     def project_query(self, x: Tensor) -> Tensor:
         """[T, d] -> [T, H, D]."""

@@ -1,5 +1,8 @@
 """What a search remembers between steps: the keys and values of all that was said, and of the source.
 
+On a CPU they are kept where attention wants them, and move with their hypotheses. On a GPU they stay where they were
+put, and only a table of where to find them moves: see `IndexedState`.
+
 Shapes: S sentences, N = S * beam hypotheses, H heads, D features of a head, P tokens said so far, R room for tokens,
 L tokens of the longest source.
 """
@@ -68,6 +71,9 @@ class DecoderState:
     attention: Tensor | None = None
     """[N, L]: how the last step's attention was shared over the source, in the last layer, if `watching`."""
 
+    moves_keys = True
+    """Whether hypotheses that stay in their places save work."""
+
     @property
     def sentences(self) -> int:
         return self.caches[0].memory_keys.shape[0]
@@ -81,6 +87,12 @@ class DecoderState:
             raise ValueError(f"{tokens} tokens were given for {self.hypotheses} hypotheses")
         if self.step >= self.max_length:
             raise ValueError(f"the hypotheses already have the {self.max_length} tokens that decoding was started for")
+
+    def attend_to_past(self, cache: LayerCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return cache.attend_to_past(q, k, v, self.step)
+
+    def attend_to_source(self, cache: LayerCache, q: Tensor) -> Tensor:
+        return cache.attend_to_source(q, self.memory_mask, self.beam)
 
     def reorder(self, parents: Tensor) -> None:
         """Hypothesis n goes on from what hypothesis parents[n] has said; [N] int64, parents of the same sentence."""
@@ -106,3 +118,45 @@ class DecoderState:
         kept = stored.new_empty(rows.shape[0], *stored.shape[1:])
         kept[:, :, : self.step] = stored[:, :, : self.step].index_select(0, rows)
         return kept
+
+
+class IndexedState(DecoderState):
+    """The same on a GPU. Caches hold keys and values as [rows, R, H, D], those of the source packed, [T, H, D]."""
+
+    moves_keys = False
+
+    def __init__(self, caches: list[LayerCache], bounds: Tensor, beam: int, max_length: int) -> None:
+        super().__init__(caches, None, beam, max_length)
+        self._bounds = bounds
+        hypotheses = (bounds.shape[0] - 1) * beam
+        self._rows = torch.arange(hypotheses, device=bounds.device)  # [N]: where each hypothesis puts what it says
+        self._found = torch.zeros(hypotheses, max_length, dtype=torch.int32, device=bounds.device)  # [N, R]
+        self._sentences = (self._rows // beam).int()  # [N]
+
+    @property
+    def sentences(self) -> int:
+        return self._rows.shape[0] // self.beam
+
+    def attend_to_past(self, cache: LayerCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        from dragoman.model import decoding_kernel
+
+        self._found[:, self.step] = self._rows
+        for stored, new in ((cache.keys, k), (cache.values, v)):
+            stored[:, self.step].index_copy_(0, self._rows, new.to(stored.dtype))
+        return decoding_kernel.attend_to_past(q, cache.keys, cache.values, self._found, self.step + 1)
+
+    def attend_to_source(self, cache: LayerCache, q: Tensor) -> Tensor:
+        from dragoman.model import decoding_kernel
+
+        return decoding_kernel.attend_to_source(
+            q, cache.memory_keys, cache.memory_values, self._bounds, self._sentences
+        )
+
+    def reorder(self, parents: Tensor) -> None:
+        self._found = self._found.index_select(0, parents)
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        kept = (sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device)).flatten()  # [N']
+        self._rows, self._found, self._sentences = (
+            part.index_select(0, kept) for part in (self._rows, self._found, self._sentences)
+        )

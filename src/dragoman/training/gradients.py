@@ -7,16 +7,22 @@ from torch import Tensor
 
 from dragoman.config import Training
 from dragoman.events import Event, MicroBatchesCut
+from dragoman.model.dropout import seed_dropout
+from dragoman.model.packing import Batch
 from dragoman.model.transformer import Transformer
 from dragoman.training.cluster import Cluster
 from dragoman.training.feed import Feed, Share
 from dragoman.training.precision import Precision
+from dragoman.training.replay import Replay
 
 SEED_STRIDE = 1_000_003  # A prime: seeds of different steps and ranks do not meet.
 
 
 class Gradients:
-    """Adds up the gradients of shares in the model's parameters."""
+    """Adds up the gradients of shares in the model's parameters.
+
+    Where the feed gives pieces of few fixed sizes, the model runs compiled, and what it does is recorded and replayed.
+    """
 
     def __init__(
         self,
@@ -33,6 +39,15 @@ class Gradients:
         self._settings = settings
         self._cluster = cluster
         self._record = record
+        self._sums = torch.zeros(2, device=cluster.device)
+        self._target_tokens = torch.ones((), device=cluster.device)
+        self._parameters = list(model.parameters())
+        self._seeds: Tensor | None = None
+        self._run: Callable[[Batch], None] = self._pass
+        if feed.fixed_sizes:
+            model.compile_for_training()
+            self._seeds = seed_dropout(model, cluster.device)
+            self._run = Replay(self._pass, self._parameters, cluster.device)
 
     def __call__(self, share: Share, step: int) -> tuple[Tensor, int]:
         """Sums of both losses over the share, and the number of pieces it took.
@@ -42,17 +57,14 @@ class Gradients:
         """
         limit = self._feed.micro_tokens
         pieces = share.pieces if share.micro_tokens <= limit else self._feed.cut(share.pairs, limit)
+        self._target_tokens.fill_(share.target_tokens)
         while True:
-            # A seed for every step and worker: dropout is the same again after a resume, whatever ran before.
-            torch.manual_seed((self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank)
+            self._seed(step)
+            self._sums.zero_()
             try:
-                sums = torch.zeros(2, device=self._cluster.device)
-                for piece in pieces:
-                    with self._precision.autocast():
-                        loss, nll = self._model(piece.to(self._cluster.device), self._settings.label_smoothing)
-                    (loss / share.target_tokens).backward()
-                    sums += torch.stack([loss.detach(), nll])
-                return sums, len(pieces)
+                for number, piece in enumerate(pieces):
+                    self._add(piece, first=number == 0)
+                return self._sums.clone(), len(pieces)
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not _is_out_of_memory(error) or len(pieces) >= len(share.pairs):
                     raise
@@ -62,6 +74,32 @@ class Gradients:
             limit = self._feed.micro_tokens = max(1, limit // 2)
             pieces = self._feed.cut(share.pairs, limit)
             self._record(MicroBatchesCut(rank=self._cluster.rank, step=step, micro_batches=len(pieces), reason=reason))
+
+    def _add(self, piece: Batch, first: bool) -> None:
+        """Add the gradients of a piece to those that there are; a recorded pass can only write them anew."""
+        if first or self._seeds is None:
+            self._run(piece)
+            return
+        totals = [gradient.clone() for gradient in self._gradients()]
+        self._run(piece)
+        torch._foreach_add_(totals, self._gradients())
+        for parameter, total in zip(self._parameters, totals, strict=True):
+            parameter.grad = total
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+
+    def _seed(self, step: int) -> None:
+        """A seed for every step and worker: dropout is the same again after a resume, whatever ran before."""
+        torch.manual_seed((self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank)
+        if self._seeds is not None:
+            self._seeds.random_(-(2**31), 2**31)
+
+    def _pass(self, piece: Batch) -> None:
+        with self._precision.autocast():
+            loss, nll = self._model(piece.to(self._cluster.device, non_blocking=True), self._settings.label_smoothing)
+        (loss / self._target_tokens).backward()
+        self._sums += torch.stack([loss.detach(), nll])
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

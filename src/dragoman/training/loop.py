@@ -6,8 +6,9 @@ the sum. So the loss curve depends on the settings alone; workers, shares and in
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -48,17 +49,47 @@ from dragoman.training.group import Member, WorkersLostError
 from dragoman.training.handover import Progress, compare, hand_over
 from dragoman.training.keepers import find_keepers
 from dragoman.training.optimizer import RunningAverage, Updater
-from dragoman.training.precision import Precision, micro_tokens
+from dragoman.training.precision import Precision, micro_tokens, replays
+from dragoman.training.reading import Reading
 from dragoman.training.replica import Replica
 from dragoman.training.schedule import rate_at
 from dragoman.training.standing import take_in
 from dragoman.training.stop import Stop
 
-BATCHES_AHEAD = 3
+BATCHES_AHEAD = 8
+UNREAD_STEPS = 2
+"""Steps of a GPU whose losses may still be on their way: reading at once would let it wait for Python."""
 MOST_ROLLBACKS = 3
 ROLLBACK_FACTOR = 0.5
 LOOK_AGAIN_S = 60.0
 """How often a chosen exchange method is looked at again."""
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A step that was taken, whose numbers may not have been read yet."""
+
+    share: Share
+    step: int
+    tokens: int
+    """Target tokens that the sums of losses are over."""
+    rate: float
+    compute_s: float
+    exchange_s: float
+    sent_bytes: int
+    pieces: int
+    reading: Reading
+    """Sums of both losses, and the norm of the gradient."""
+
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """Both losses a token, and the norm."""
+        loss_sum, nll_sum, norm = self.reading.values()
+        return loss_sum / max(self.tokens, 1), nll_sum / max(self.tokens, 1), norm
+
+    @property
+    def is_finite(self) -> bool:
+        return all(map(math.isfinite, (self.numbers[0], self.numbers[2])))
 
 
 class Trainer:
@@ -90,7 +121,14 @@ class Trainer:
         )
         self._precision = Precision.choose(settings, cluster.device)
         piece_tokens = micro_tokens(settings, architecture, cluster.device, cluster.local_world)
-        self._feed = Feed(data.pairs("train"), data.tokenizer, settings.batch.tokens, settings.batch.seed, piece_tokens)
+        self._feed = Feed(
+            data.pairs("train"),
+            data.tokenizer,
+            settings.batch.tokens,
+            settings.batch.seed,
+            piece_tokens,
+            fixed_sizes=replays(self._precision, architecture, cluster.device),
+        )
         self._gradients = Gradients(model, self._feed, self._precision, settings.training, cluster, record)
         self._evaluator = Evaluator(settings, data, cluster, self._precision, judge, piece_tokens)
         description = Description(architecture, data.languages, settings.decoding, data.tokenizer)
@@ -108,6 +146,7 @@ class Trainer:
         self._fallback: Snapshot | None = None
         """Where an elastic world whose workers update by themselves returns to when it loses one."""
         self._skipped_in_a_row = 0
+        self._unread: deque[_Taken] = deque()
         self._shares: Ahead[Share] | None = None
         self._balance = Balance([1.0])
         self._keepers: frozenset[int] = frozenset()
@@ -115,6 +154,7 @@ class Trainer:
         """Steps between looks at the exchange; 0 is never."""
         self._ticked_at = time.perf_counter()
         self._announced = False
+        self._sent_told = 0
         cluster.on_hang = self._tell_of_waiting
 
     def train(self, stop: Stop) -> str:
@@ -159,57 +199,89 @@ class Trainer:
         self._compute.start()
         sums, pieces = self._gradients(share, step)
         self._compute.stop()
-        compute_s, sent_before = self._compute.seconds, cluster.bytes_sent
+        compute_s = self._compute.seconds
         cluster.pulse.doing = f"step {step}, waiting"
         exchange_started = time.perf_counter()
         words = self._replica.exchange.gradients(
             self._words(sums, share.my_target_tokens, stop_requested, compute_s), share.target_tokens
         )
-        loss_sum, nll_sum, tokens = words[: TOKENS + 1].tolist()
         exchange_s = time.perf_counter() - exchange_started
-        norm = float(torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None]))
+        losses = sums if cluster.world == 1 else words[:TOKENS]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         rate = self._rate(step)
         self._state = replace(self._state, step=step, position=share.next_position, loss=None)
         self._settled = False
-        loss = loss_sum / max(tokens, 1)
-        if math.isfinite(loss) and math.isfinite(norm):
-            self._skipped_in_a_row = 0
-            self._clip(norm)
-            self._replica.updater.step(rate)
-            if self._replica.average is not None:
-                self._replica.average.update(step)
-            self._record(
-                StepDone(
-                    rank=cluster.slot,
-                    step=step,
-                    epoch=share.position.epoch,
-                    batch=share.position.batch,
-                    loss=loss,
-                    nll=nll_sum / max(tokens, 1),
-                    gradient_norm=norm,
-                    learning_rate=rate,
-                    source_tokens=share.source_tokens,
-                    target_tokens=share.target_tokens,
-                    pairs=share.global_pairs,
-                    step_s=self._tick(),
-                    compute_s=compute_s,
-                    exchange_s=exchange_s,
-                    sent_bytes=cluster.bytes_sent - sent_before,
-                    share=share.my_target_tokens / share.target_tokens,
-                    micro_batches=pieces,
-                )
-            )
-        else:
+        taken = _Taken(
+            share=share,
+            step=step,
+            tokens=share.my_target_tokens if cluster.world == 1 else int(words[TOKENS]),
+            rate=rate,
+            compute_s=compute_s,
+            exchange_s=exchange_s,
+            sent_bytes=cluster.bytes_sent - self._sent_told,
+            pieces=pieces,
+            reading=Reading(torch.cat([losses, norm.reshape(1)])),
+        )
+        self._sent_told = cluster.bytes_sent
+        updater, average = self._replica.updater, self._replica.average
+        if self._reads_later:
+            updater.step_unread(rate, losses[0], norm, self._settings.optimizer.clip_norm)
+        elif taken.is_finite:
+            self._clip(float(norm))
+            updater.step(rate)
+        if average is not None and (self._reads_later or taken.is_finite):
+            average.update(step)
+        self._unread.append(taken)
+        self._note(all_but=UNREAD_STEPS if self._reads_later else 0)
+        self._replica.model.zero_grad()
+
+    @property
+    def _reads_later(self) -> bool:
+        """Whether numbers may arrive late. Not where others' decide what all do next."""
+        return self._cluster.device.type == "cuda" and self._cluster.world == 1
+
+    def _note(self, all_but: int = 0) -> None:
+        """Tell of the steps that were taken, except perhaps the last few, whose numbers may still be on their way."""
+        while len(self._unread) > all_but:
+            self._tell(self._unread.popleft())
+
+    def _tell(self, taken: "_Taken") -> None:
+        share, slot = taken.share, self._cluster.slot
+        loss, nll, norm = taken.numbers
+        if not taken.is_finite:
             self._skipped_in_a_row += 1
             self._record(
-                StepSkipped(
-                    rank=cluster.slot, step=step, loss=loss, gradient_norm=norm, in_a_row=self._skipped_in_a_row
-                )
+                StepSkipped(rank=slot, step=taken.step, loss=loss, gradient_norm=norm, in_a_row=self._skipped_in_a_row)
             )
-        self._replica.model.zero_grad()
+            return
+        self._skipped_in_a_row = 0
+        self._record(
+            StepDone(
+                rank=slot,
+                step=taken.step,
+                epoch=share.position.epoch,
+                batch=share.position.batch,
+                loss=loss,
+                nll=nll,
+                gradient_norm=norm,
+                learning_rate=taken.rate,
+                source_tokens=share.source_tokens,
+                target_tokens=share.target_tokens,
+                pairs=share.global_pairs,
+                step_s=self._tick(),
+                compute_s=taken.compute_s,
+                exchange_s=taken.exchange_s,
+                sent_bytes=taken.sent_bytes,
+                share=share.my_target_tokens / share.target_tokens,
+                micro_batches=taken.pieces,
+            )
+        )
 
     def _words(self, sums: Tensor, tokens: int, stop_requested: bool, compute_s: float) -> Tensor:
         """What travels beside the gradient: losses, tokens, a wish to stop, and each worker's time at its place."""
+        if self._cluster.world == 1:
+            # No one else's sums are to be added, and a GPU that is not asked need not be waited for.
+            return torch.tensor([0.0, 0.0, tokens, stop_requested, compute_s])
         times = [0.0] * self._cluster.world
         times[self._cluster.rank] = compute_s
         return torch.cat([sums, sums.new_tensor([tokens, stop_requested, *times])])
@@ -240,6 +312,8 @@ class Trainer:
         saving = evaluating or step % settings.checkpoint.every == 0
         words = self._replica.exchange.settle(flush=evaluating or saving or looking)
         stopping = words is not None and bool(words[STOPS] > 0)
+        if evaluating or saving or stopping:
+            self._note()
         if stopping and not saving:
             self._replica.exchange.settle(flush=True)
         links: list[str] = []
@@ -301,6 +375,7 @@ class Trainer:
 
     def _meet(self) -> None:
         """In a new world: bring all workers to the same state, and agree on who does what."""
+        self._note()
         cluster, shares = self._cluster, self._settings.training.shares
         self._catch_up(Progress(self._state.step, self._settled, self._history))
         self._keepers = find_keepers(cluster, self._run.checkpoints)
@@ -410,6 +485,7 @@ class Trainer:
 
     def _roll_back(self) -> str | None:
         """Return to the last good checkpoint with a lower rate. Gives the reason to end where that has not helped."""
+        self._note()
         if self._state.rollbacks >= MOST_ROLLBACKS:
             return "diverged"
         from_step = self._state.step
