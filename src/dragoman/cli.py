@@ -246,12 +246,15 @@ def launch(
     hosts: Annotated[
         str, typer.Option("--hosts", help="Machines, as ssh knows them: a,b:2,user@c:4 (workers after the colon).")
     ],
+    elastic: Annotated[
+        bool, typer.Option("--elastic", help="Go on without machines that are lost, and with those that come back.")
+    ] = False,
     push: Annotated[bool, typer.Option("--push", help="Copy data set and recipe there first, with rsync.")] = False,
     ssh_config: Annotated[
         Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")
     ] = None,
     python: Annotated[
-        str, typer.Option("--python", help="Python that has Dragoman there; by default as here.")
+        str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
     ] = sys.executable,
 ) -> None:
     """Train on several machines, reached by ssh.
@@ -263,10 +266,13 @@ def launch(
 
         dragoman launch --hosts a,b -- train transformer-base --data data/wmt16 --out runs/base
 
+        dragoman launch --hosts a,b,c --elastic -- train transformer-base --data data/wmt16 --out runs/base
+
         dragoman launch --hosts localhost,big:4 --push -- train small --data data/own --out runs/own training.steps=9000
     """
     from dragoman import config
     from dragoman.launch import launcher
+    from dragoman.launch.order import Order
     from dragoman.launch.ssh import Client, parse_hosts
 
     if words[0] != "train":
@@ -279,9 +285,10 @@ def launch(
             "--workers is for one machine: write the workers of each after its name, as in --hosts a:2,b:2."
         )
     overrides = given["overrides"] or []
-    order = launcher.Order(
+    order = Order(
         machines=parse_hosts(hosts), recipe=given["recipe"], data=given["data"], out=given["out"],
         overrides=overrides, settings=config.resolve(given["recipe"], overrides).settings, push=push,
+        elastic=elastic,
     )  # fmt: skip
     if launcher.launch(order, Client(ssh_config, python), _console()) == "diverged":
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dragoman.errors import DragomanError
 from dragoman.launch.agent import dragoman_version
 from dragoman.launch.crew import Crew, HostLostError
 from dragoman.launch.ssh import Client, Machine
@@ -41,8 +42,8 @@ class Conversation:
         with self.process:
             self.process.kill()
 
-    def start(self, *words: str, outlives_launcher: bool = False) -> None:
-        self.tell("start", words=words, worlds=[{"RANK": "0"}], run="run", outlives_launcher=outlives_launcher)
+    def start(self, *words: str, elastic: bool = False) -> None:
+        self.tell("start", words=words, worlds=[{"RANK": "0"}], run="run", elastic=elastic)
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_it_passes_on_what_a_worker_says_and_its_end(agent):
     messages = [agent.hear(), agent.hear()]
     assert messages[0]["stream"] == "err"
     assert "nowhere" in messages[0]["line"]
-    assert messages[1] == {"exit": 2, "rank": 0}
+    assert messages[1] == {"exit": 2, "rank": 0, "again": False}
 
 
 def children_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
@@ -108,12 +109,26 @@ def test_silence_means_that_the_launcher_is_gone(tmp_path):
 
 def test_a_job_may_outlive_its_launcher(agent, tmp_path):
     os.mkfifo(tmp_path / "never")
-    agent.start("config", str(tmp_path / "never"), outlives_launcher=True)
+    agent.start("config", str(tmp_path / "never"), elastic=True)
     [worker] = children_of(agent.process)
     agent.process.stdin.close()
     with pytest.raises(psutil.TimeoutExpired):
         worker.wait(timeout=0.5)
     assert agent.process.poll() is None
+
+
+def test_a_shell_that_greets_does_no_harm(tmp_path):
+    shell = tmp_path / "python"
+    shell.write_text(f'#!/bin/sh\necho Welcome, stranger.\necho "[1]"\nexec {sys.executable} "$@"\n')
+    shell.chmod(0o755)
+    with Crew([Machine("localhost")], Client(python=str(shell))) as crew:
+        assert crew.agents["localhost"].ask("hello", folder="~", make=False)["dragoman"] == dragoman_version()
+        assert crew.events.empty()
+
+
+def test_a_python_that_is_not_there_is_a_sentence():
+    with pytest.raises(DragomanError, match="There is no /nowhere/python on this machine"):
+        Crew([Machine("localhost")], Client(python="/nowhere/python"))
 
 
 def test_a_crew_says_which_host_was_lost_and_why():

@@ -34,6 +34,9 @@ GRACE_S = 30.0
 """How long workers may take to save after they were asked to stop."""
 REACH_S = 5.0
 POLL_S = 0.1
+SHORT_LIFE_S = 20.0
+MOST_QUICK_DEATHS = 5
+"""A worker that dies so often in so short a time will not get better by being started again."""
 Message = dict[str, Any]
 
 
@@ -60,7 +63,10 @@ class Agent:
         self._folder = Path.home()
         self._listener: socket.socket | None = None
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
-        self._outlives_launcher = False
+        self._watchers: list[threading.Thread] = []
+        self._elastic = False
+        """Whether workers are started again here, and go on without the launcher."""
+        self._stopping = False
 
     def listen_to(self, questions: IO[bytes]) -> None:
         """Answer until the launcher is gone, then see to it that its workers end."""
@@ -69,10 +75,10 @@ class Agent:
             answer = getattr(self, f"answer_{question.pop('ask')}")(**question)
             if answer is not None:
                 self._send({"answer": answer, "serial": serial})
-        if not self._outlives_launcher:
+        if not self._elastic:
             self.answer_stop()
-        for worker in self._workers.values():
-            worker.wait()
+        for watcher in self._watchers:
+            watcher.join()
 
     def _read(self, questions: IO[bytes]) -> Iterator[Message]:
         """Questions as they come; ends with the input, or when the launcher, who greets now and then, fell silent."""
@@ -80,7 +86,7 @@ class Agent:
         heard_at_s = time.monotonic()
         while True:
             if not select.select([questions], [], [], 1.0)[0]:
-                if time.monotonic() - heard_at_s > self._silence_s and not self._outlives_launcher:
+                if time.monotonic() - heard_at_s > self._silence_s and not self._elastic:
                     return
                 continue
             read = os.read(questions.fileno(), 1 << 16)
@@ -144,28 +150,31 @@ class Agent:
         with socket.create_server(("", 0)) as free:
             return {"port": free.getsockname()[1]}
 
+    def answer_lighthouse(self, port: int) -> None:
+        """Keep a lighthouse burning here, for the workers of an elastic world."""
+        threading.Thread(target=self._keep_burning, args=(port,), daemon=True).start()
+
+    def _keep_burning(self, port: int) -> None:
+        quiet = {**os.environ, "RUST_LOG": "error"}
+        while True:
+            command = [sys.executable, "-m", "dragoman.launch.lighthouse", str(port)]
+            subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, preexec_fn=_die_with_agent, check=False)
+            time.sleep(POLL_S)
+
     def answer_start(
-        self, words: Sequence[str], worlds: Sequence[dict[str, str]], run: str, outlives_launcher: bool
+        self, words: Sequence[str], worlds: Sequence[dict[str, str]], run: str, elastic: bool = False
     ) -> None:
         """Start a worker for each place in the world that is given to this host."""
-        self._outlives_launcher = outlives_launcher
-        self._workers = {}
+        take_over(self._folder / run)
+        self._elastic, self._stopping = elastic, False
+        self._workers, self._watchers = {}, []
+        threads = max(1, len(os.sched_getaffinity(0)) // len(worlds))
         for world in worlds:
-            threads = max(1, len(os.sched_getaffinity(0)) // len(worlds))
-            environment = {"OMP_NUM_THREADS": str(threads), **os.environ, **world, "PYTHONUNBUFFERED": "1"}
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "dragoman", *words],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                preexec_fn=_die_with_agent,  # noqa: PLW1509 (it takes no lock)
-            )
-            rank = int(world["RANK"])
-            self._workers[rank] = worker
-            log = self._folder / run / f"events-{rank}.jsonl"
-            follow = _follow(log, every=rank == 0)
-            threading.Thread(target=self._watch, args=(worker, rank, follow)).start()
+            log = self._folder / run / f"events-{world['RANK']}.jsonl"
+            place = {"OMP_NUM_THREADS": str(threads), **os.environ, **world, "PYTHONUNBUFFERED": "1"}
+            watcher = threading.Thread(target=self._watch, args=(words, place, log))
+            watcher.start()
+            self._watchers.append(watcher)
 
     def answer_states(self) -> Message:
         """What the kernel says of each worker: running, sleeping, stopped."""
@@ -177,6 +186,7 @@ class Agent:
 
     def answer_stop(self) -> None:
         """Ask the workers to end their step, save and leave; end those that do not."""
+        self._stopping = True
         for worker in self._workers.values():
             worker.terminate()
         timer = threading.Timer(GRACE_S, self.answer_kill)
@@ -184,11 +194,38 @@ class Agent:
         timer.start()
 
     def answer_kill(self) -> None:
+        self._stopping = True
         for worker in self._workers.values():
             worker.kill()
 
-    def _watch(self, worker: "subprocess.Popen[bytes]", rank: int, follow: Callable[[], list[str]]) -> None:
-        """Pass on what a worker says and records, and then its end, as the last word about it."""
+    def _watch(self, words: Sequence[str], place: dict[str, str], log: Path) -> None:
+        """Start a worker, pass on what it says and records, and then its end, as the last word about it.
+
+        The worker of an elastic world is started again when it dies, unless it never lives for long.
+        """
+        rank, quick_deaths = int(place["RANK"]), 0
+        follow = _follow(log, every=self._elastic or rank == 0)
+        while True:
+            started_at_s = time.monotonic()
+            code = self._run_worker(words, place, rank, follow)
+            quick_deaths = quick_deaths + 1 if time.monotonic() - started_at_s < SHORT_LIFE_S else 0
+            again = self._elastic and code < 0 and not self._stopping and quick_deaths < MOST_QUICK_DEATHS
+            self._send({"exit": code, "rank": rank, "again": again})
+            if not again:
+                return
+
+    def _run_worker(
+        self, words: Sequence[str], place: dict[str, str], rank: int, follow: Callable[[], list[str]]
+    ) -> int:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "dragoman", *words],
+            env=place,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=_die_with_agent,  # noqa: PLW1509 (it takes no lock)
+        )
+        self._workers[rank] = worker
         assert worker.stdout is not None
         assert worker.stderr is not None
         readers = [
@@ -203,7 +240,7 @@ class Agent:
         for reader in readers:
             reader.join()
         self._tell_events(rank, follow())
-        self._send({"exit": worker.returncode, "rank": rank})
+        return worker.returncode
 
     def _relay(self, stream: IO[bytes], rank: int, name: str) -> None:
         for line in stream:
@@ -212,6 +249,18 @@ class Agent:
     def _tell_events(self, rank: int, lines: Sequence[str]) -> None:
         for line in lines:
             self._send({"event": line, "rank": rank})
+
+
+def take_over(run: Path) -> None:
+    """End an agent that an earlier launcher has left here with the same run, and its workers with it."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, IndexError):
+            if "train" in words and "--out" in words and Path(process.cwd(), words[words.index("--out") + 1]) == run:
+                agent = process.parent()
+                if agent is not None and agent.pid != os.getpid() and "dragoman.launch.agent" in agent.cmdline():
+                    agent.kill()
+                    agent.wait(GRACE_S)
 
 
 def _follow(log: Path, *, every: bool) -> Callable[[], list[str]]:

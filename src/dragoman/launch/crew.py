@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from dragoman.errors import DragomanError
 from dragoman.launch.ssh import SILENCE_S, Client, Machine, explain
 
 GREETING_S = 5.0
@@ -36,14 +37,19 @@ class RemoteAgent:
         self._lock = threading.Lock()
         self._serial = 0
         # A session of its own, so that the terminal's Ctrl-C does not end the connection before the workers have saved.
-        self._process = subprocess.Popen(
-            client.module(machine, "dragoman.launch.agent", str(SILENCE_S)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                client.module(machine, "dragoman.launch.agent", str(SILENCE_S)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise DragomanError(
+                f"There is no {error.filename} on this machine: install it, or check --python."
+            ) from None
         self._complaints = threading.Thread(target=self._hear_complaints, daemon=True)
         self._complaints.start()
         threading.Thread(target=self._hear, daemon=True).start()
@@ -90,8 +96,10 @@ class RemoteAgent:
     def _hear(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            message = json.loads(line)
-            if "answer" in message:
+            message = _parse(line)
+            if message is None:
+                self._said.append(line.rstrip())
+            elif "answer" in message:
                 self._answers.put(message)
             else:
                 self._events.put((self.machine.name, message))
@@ -101,6 +109,15 @@ class RemoteAgent:
     def _hear_complaints(self) -> None:
         assert self._process.stderr is not None
         self._said.extend(line.rstrip() for line in self._process.stderr)
+
+
+def _parse(line: str) -> Message | None:
+    """What an agent said; None for what only its host's shell can have said, such as a greeting."""
+    with contextlib.suppress(ValueError):
+        message = json.loads(line)
+        if isinstance(message, dict):
+            return message
+    return None
 
 
 class Crew:

@@ -7,14 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
 
-from dragoman.config import Settings
 from dragoman.errors import EXIT_MISTAKE, DragomanError
-from dragoman.events import Event, RunEnded, event_name, from_json
+from dragoman.events import Event, RunEnded, WorkersLost, event_name, from_json
 from dragoman.launch import RESTARTS
 from dragoman.launch.agent import dragoman_version
 from dragoman.launch.checks import (
@@ -29,72 +27,16 @@ from dragoman.launch.checks import (
     settings_digest,
 )
 from dragoman.launch.crew import Crew
+from dragoman.launch.elastic import ElasticTraining
+from dragoman.launch.interrupts import Interrupts
 from dragoman.launch.network import Address
-from dragoman.launch.ssh import Client, Machine
+from dragoman.launch.order import Muster, Order, home_folder
+from dragoman.launch.ssh import Client
 from dragoman.launch.view import View
 
 HANG_S = 30.0
 """After so long without any event it is told who is missing."""
 REPLY_S = 3.0
-
-
-@dataclass(frozen=True)
-class Order:
-    """What to train, and on which machines."""
-
-    machines: Sequence[Machine]
-    recipe: str
-    data: Path
-    out: Path
-    overrides: Sequence[str]
-    settings: Settings
-    """As this machine reads the recipe and the overrides."""
-    push: bool = False
-
-    @property
-    def words(self) -> list[str]:
-        """What each worker is told."""
-        return ["train", self.recipe, "--data", str(self.data), "--out", str(self.out), *self.overrides]
-
-    @property
-    def first(self) -> str:
-        """The host whose first worker speaks for all, and which keeps the run."""
-        return self.machines[0].name
-
-
-@dataclass(frozen=True)
-class Muster:
-    """The hosts as they were found: ready."""
-
-    workers: Mapping[str, int]
-    addresses: Mapping[str, Address]
-    """For each host the interface and address by which the others reach it; empty where there are no others."""
-    newest: str | None
-    """Who has the newest checkpoint."""
-
-    def worlds(self, port: int) -> dict[str, list[dict[str, str]]]:
-        """Each host's places in the world, as torchrun would describe them."""
-        world = sum(self.workers.values())
-        meeting = next(iter(self.addresses.values()))[1] if self.addresses else "127.0.0.1"
-        described: dict[str, list[dict[str, str]]] = {}
-        rank = 0
-        for host, count in self.workers.items():
-            interface = self.addresses[host][0] if self.addresses else "lo"
-            described[host] = [
-                {
-                    "RANK": str(rank + local_rank),
-                    "WORLD_SIZE": str(world),
-                    "LOCAL_RANK": str(local_rank),
-                    "LOCAL_WORLD_SIZE": str(count),
-                    "MASTER_ADDR": meeting,
-                    "MASTER_PORT": str(port),
-                    "GLOO_SOCKET_IFNAME": interface,
-                    "NCCL_SOCKET_IFNAME": interface,
-                }
-                for local_rank in range(count)
-            ]
-            rank += count
-        return described
 
 
 def launch(order: Order, client: Client, console: Console) -> str:
@@ -106,7 +48,11 @@ def launch(order: Order, client: Client, console: Console) -> str:
                 f"The newest checkpoint is on {muster.newest}: it is copied to {order.first}.", highlight=False
             )
             _move_run(order, client, str(muster.newest), crew)
-        return _Training(order, crew, muster, console).run()
+        labels = muster.labels()
+        view = View(console, order.settings, list(labels.values()))
+        if order.elastic:
+            return ElasticTraining(order, crew, client, muster, view).run()
+        return _Training(order, crew, muster, view).run()
 
 
 def call_together(order: Order, client: Client, crew: Crew, console: Console) -> Muster:
@@ -114,7 +60,7 @@ def call_together(order: Order, client: Client, crew: Crew, console: Console) ->
     problems: list[Problem] = []
     names = [machine.name for machine in order.machines]
     asked_at_s = time.time()
-    hellos, lost = crew.ask_all({host: ("hello", {"folder": _folder(), "make": order.push}) for host in names})
+    hellos, lost = crew.ask_all({host: ("hello", {"folder": home_folder(), "make": order.push}) for host in names})
     answered_at_s = time.time()
     problems += [Problem(host, f"cannot be used: {reason}.") for host, reason in lost.items()]
     foreign = compare_versions(dragoman_version(), {host: str(hello["dragoman"]) for host, hello in hellos.items()})
@@ -142,12 +88,6 @@ def call_together(order: Order, client: Client, crew: Crew, console: Console) ->
     for problem in compare_clocks({host: offset for host, offset in offsets.items() if abs(offset) > allowed_s}):
         console.print(f"[yellow]{problem.host} {problem.sentence}[/yellow]", highlight=False)
     return Muster(workers, addresses, newest(reports))
-
-
-def _folder() -> str:
-    """Where this command was given, in a form that suits machines whose homes lie elsewhere."""
-    here = Path.cwd()
-    return f"~/{here.relative_to(Path.home())}" if here.is_relative_to(Path.home()) else str(here)
 
 
 def _probe(order: Order, crew: Crew, hosts: Sequence[str]) -> tuple[dict[str, Report], list[Problem]]:
@@ -192,7 +132,9 @@ def _push(order: Order, client: Client, folders: Mapping[str, str], console: Con
 def _move_run(order: Order, client: Client, source: str, crew: Crew) -> None:
     """Let a run flow from the host that has it, through this machine, to the first."""
     sender, receiver = crew.agents[source].machine, crew.agents[order.first].machine
-    folders, _ = crew.ask_all({host: ("hello", {"folder": _folder(), "make": False}) for host in (source, order.first)})
+    folders, _ = crew.ask_all(
+        {host: ("hello", {"folder": home_folder(), "make": False}) for host in (source, order.first)}
+    )
     run = {host: str(Path(answer["folder"]) / order.out) for host, answer in folders.items()}
     sending = subprocess.Popen(
         client.module(sender, "dragoman.launch.transfer", "send", run[source]), stdout=subprocess.PIPE
@@ -233,25 +175,18 @@ class _Attempt:
 class _Training:
     """Workers on all hosts, from the start to the end, and again from the newest checkpoint when some are lost."""
 
-    def __init__(self, order: Order, crew: Crew, muster: Muster, console: Console) -> None:
+    def __init__(self, order: Order, crew: Crew, muster: Muster, view: View) -> None:
         self._order = order
         self._crew = crew
         self._muster = muster
         self._hosts = {int(place["RANK"]): host for host, places in muster.worlds(0).items() for place in places}
-        self._labels = {
-            rank: host if muster.workers[host] == 1 else f"{host} rank {rank}" for rank, host in self._hosts.items()
-        }
-        self._view = View(console, order.settings, list(self._labels.values()))
-        self._interrupts = 0
+        self._labels = muster.labels()
+        self._view = view
         self._told_to_stop = False
 
     def run(self) -> str:
-        earlier = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with Interrupts() as self._interrupts:
             return self._run()
-        finally:
-            for number, handler in earlier.items():
-                signal.signal(number, handler)
 
     def _run(self) -> str:
         for restart in range(RESTARTS + 1):
@@ -276,9 +211,7 @@ class _Training:
         worlds = self._muster.worlds(port)
         attempt = _Attempt({int(place["RANK"]) for places in worlds.values() for place in places})
         for host, places in worlds.items():
-            self._crew.agents[host].tell(
-                "start", words=self._order.words, worlds=places, run=str(self._order.out), outlives_launcher=False
-            )
+            self._crew.agents[host].tell("start", words=self._order.words, worlds=places, run=str(self._order.out))
         try:
             while attempt.running:
                 self._heed_interrupts()
@@ -303,7 +236,8 @@ class _Training:
                 self._note(attempt, rank, event)
         elif "exit" in message:
             attempt.running.discard(rank)
-            if message["exit"]:
+            # A worker that was still starting when it was told to stop has nothing to save.
+            if message["exit"] and not (self._told_to_stop and message["exit"] == -signal.SIGTERM):
                 self._fail(attempt, f"Worker {rank} on {host} failed ({_how(message['exit'])})")
                 attempt.mistaken = attempt.mistaken or message["exit"] == EXIT_MISTAKE
         elif "lost" in message:
@@ -316,6 +250,8 @@ class _Training:
         step = getattr(event, "step", None)
         attempt.heard[rank] = (time.monotonic(), event_name(type(event)) + ("" if step is None else f" of step {step}"))
         attempt.next_doubt_s = HANG_S
+        if isinstance(event, WorkersLost) and event.workers:  # The first to leave would be a victim, not the culprit.
+            self._fail(attempt, f"{event.workers[0]} was lost: {event.reason}")
         if rank == 0:
             self._view.event(event)
             attempt.reason = event.reason if isinstance(event, RunEnded) else ""
@@ -342,15 +278,12 @@ class _Training:
             if not self._told_to_stop:
                 self._crew.tell_all("kill")
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the form of a signal handler)
-        self._interrupts += 1
-
     def _heed_interrupts(self) -> None:
-        if self._interrupts and not self._told_to_stop:
+        if self._interrupts.first_time:
             self._told_to_stop = True
             self._view.say("Stopping: all workers end their step and save. Ctrl-C again leaves at once.")
             self._crew.tell_all("stop")
-        elif self._interrupts > 1:
+        elif self._interrupts.leave_at_once:
             self._crew.leave_at_once()
             raise DragomanError(
                 f"Left at once, without a last checkpoint: the same command goes on from the newest one in "

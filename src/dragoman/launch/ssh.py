@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -70,6 +71,8 @@ class Client:
 
     def push(self, machine: Machine, source: Path, target: str, *, show_progress: bool) -> None:
         """Copy a file, or what is in a folder, to a machine. What was copied before is not sent again."""
+        if shutil.which("rsync") is None:
+            raise DragomanError("--push needs rsync: install it here and on the hosts, or copy the data yourself.")
         progress = ["--info=progress2"] if show_progress else []
         name = f"{source}/" if source.is_dir() else str(source)
         command = ["rsync", "--archive", "--partial", "--mkpath", "--rsh", shlex.join(self._ssh()), *progress, "--"]

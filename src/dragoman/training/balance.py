@@ -6,10 +6,10 @@ smoothed, and shares move only when that saves something: noise should not.
 
 from collections.abc import Sequence
 
-MEMORY = 5
+MEMORY = 7
 """Steps of which the median counts: one slow step is noise, a slow machine is not."""
 WORTH = 0.05
-"""Shares follow when the slowest worker takes this much longer than all would together."""
+"""Shares follow when the slowest worker takes this much longer than all would together, or twice the noise."""
 LEAST = 0.02
 """Smallest share of a worker: without work its speed could not be seen any more."""
 
@@ -34,11 +34,17 @@ class Balance:
             return False
         speeds = [share / spent for share, spent in zip(self.shares, usual, strict=True)]
         together = 1 / sum(speeds)
-        if max(usual) < (1 + WORTH) * together:
+        if max(usual) < (1 + max(WORTH, 2 * self._noise(usual))) * together:
             return False
         self.shares = _normalised([max(speed * together, LEAST) for speed in speeds])
         self._seen = []  # Those times belong to the shares before.
         return True
+
+    def _noise(self, usual: Sequence[float]) -> float:
+        """How far from its usual time the least steady worker typically is, as a part of that time."""
+        return max(
+            _median([abs(step[worker] - middle) for step in self._seen]) / middle for worker, middle in enumerate(usual)
+        )
 
 
 def _normalised(shares: Sequence[float]) -> tuple[float, ...]:

@@ -142,6 +142,7 @@ def join() -> Cluster:
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     if LIGHTHOUSES in os.environ:
+        os.environ.setdefault("RUST_LOG", "error")  # torchft tells of every connection.
         from dragoman.training.elastic import ElasticCluster
 
         return ElasticCluster(os.environ[LIGHTHOUSES].split(","), rank, world, local_world, device)

@@ -4,9 +4,9 @@ Before each step every worker asks the lighthouse for the quorum: the workers th
 it stays the same, nothing happens. When it changes, those who are in it connect anew and split the same batch.
 
 Every machine runs a lighthouse and every worker tells all of them that it lives; the first in their order that answers
-is the one that is asked. So no machine is special, and the loss of the one that started the job is a loss like any
-other. Should a cut network leave two halves that both go on, nothing is mixed up: when they meet again, the half that
-came further is the run, and the other takes over its state.
+steadily is the one that is asked. So no machine is special, and the loss of the one that started the job is a loss like
+any other. Should a cut network leave two halves that both go on, nothing is mixed up: when they meet again, the half
+that came further is the run, and the other takes over its state.
 """
 
 import hashlib
@@ -15,13 +15,14 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
 import torch
 from torch._C._distributed_c10d import TCPStore
-from torchft.coordination import LighthouseClient, Quorum  # type: ignore[import-untyped]
+from torchft.coordination import LighthouseClient, Quorum
 
 from dragoman.training.cluster import Cluster
 from dragoman.training.group import Group, Member, WorkersLostError, address_towards
@@ -29,6 +30,9 @@ from dragoman.training.group import Group, Member, WorkersLostError, address_tow
 BEAT_S = 0.1
 ANSWER_S = 1.0
 """A lighthouse that has not answered for this long is passed over."""
+SETTLE_S = 3.0
+"""One that comes back is used only after this long, when all workers have noticed it: else some would ask here, and
+some there."""
 CONNECT = timedelta(seconds=1)
 QUORUM = timedelta(seconds=10)
 ASSEMBLY_S = 30.0
@@ -55,6 +59,7 @@ class ElasticCluster(Cluster):
         self._losses = 0
         """How many groups this worker has seen break: the same workers then form another one."""
         self._started_at = time.monotonic()
+        self._asking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorum")
 
     def renew(self) -> bool:
         """Ask who is there, and connect to them if they are others than before. Waits until someone answers."""
@@ -93,9 +98,24 @@ class ElasticCluster(Cluster):
 
     def _ask(self) -> Quorum | None:
         """The quorum of the first lighthouse that answers, or nothing."""
-        light = next((light for light in self._lights if light.answers), None)
+        light = self._find_light()
+        if light is None:
+            return None
         data = {**vars(self._member), "store_port": self._store.port, "losses": self._losses, "fresh": self._fresh}
-        return light.quorum(data) if light is not None else None
+        answer = self._asking.submit(light.quorum, data)
+        # A lighthouse may be lost while we ask it: then the question is left behind, and put to the next.
+        while not answer.done() and self._find_light() is light:
+            wait([answer], timeout=BEAT_S)
+        if answer.done():
+            return answer.result()
+        self._asking.shutdown(wait=False)
+        self._asking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorum")
+        return None
+
+    def _find_light(self) -> "Light | None":
+        """The lighthouse to ask: the same for all workers, but for moments."""
+        steady = next((light for light in self._lights if light.settled), None)
+        return steady or next((light for light in self._lights if light.answers), None)
 
     def _should_wait(self, quorum: Quorum) -> bool:
         """Whether this is the start of the job, and not all are there yet."""
@@ -131,12 +151,18 @@ class Light:
         self._name = name
         self._client: LighthouseClient | None = None
         self._answered_at = -float("inf")
+        self._answering_since = float("inf")
         self._closed = threading.Event()
         threading.Thread(target=self._beat, name=f"beats for {address}", daemon=True).start()
 
     @property
     def answers(self) -> bool:
         return time.monotonic() - self._answered_at < ANSWER_S
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has answered for a while without a break."""
+        return self.answers and time.monotonic() - self._answering_since > SETTLE_S
 
     def quorum(self, data: dict[str, object]) -> Quorum | None:
         """The workers that are alive and ask as well; nothing where the lighthouse fails meanwhile."""
@@ -154,6 +180,8 @@ class Light:
             try:
                 client = self._client or LighthouseClient(self._address, CONNECT)
                 client.heartbeat(self._name, CONNECT)
+                if not self.answers:
+                    self._answering_since = time.monotonic()
                 self._client, self._answered_at = client, time.monotonic()
             except (RuntimeError, TimeoutError):
                 self._client = None

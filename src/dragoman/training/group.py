@@ -56,7 +56,8 @@ class WorkersLostError(Exception):
     """A collective failed because someone is gone."""
 
     def __init__(self, missing: Sequence[tuple[Member, str]], reason: str) -> None:
-        super().__init__(reason)
+        who = ", ".join(f"{member} ({words})" for member, words in missing) or "a worker"
+        super().__init__(f"{who} was lost: {reason}")
         self.missing = missing
         """Who, with their last words; nobody where only the connection failed."""
         self.reason = reason

@@ -154,6 +154,7 @@ class Trainer:
         """Steps between looks at the exchange; 0 is never."""
         self._ticked_at = time.perf_counter()
         self._announced = False
+        self._sent_told = 0
         cluster.on_hang = self._tell_of_waiting
 
     def train(self, stop: Stop) -> str:
@@ -198,7 +199,7 @@ class Trainer:
         self._compute.start()
         sums, pieces = self._gradients(share, step)
         self._compute.stop()
-        compute_s, sent_before = self._compute.seconds, cluster.bytes_sent
+        compute_s = self._compute.seconds
         cluster.pulse.doing = f"step {step}, waiting"
         exchange_started = time.perf_counter()
         words = self._replica.exchange.gradients(
@@ -217,10 +218,11 @@ class Trainer:
             rate=rate,
             compute_s=compute_s,
             exchange_s=exchange_s,
-            sent_bytes=cluster.bytes_sent - sent_before,
+            sent_bytes=cluster.bytes_sent - self._sent_told,
             pieces=pieces,
             reading=Reading(torch.cat([losses, norm.reshape(1)])),
         )
+        self._sent_told = cluster.bytes_sent
         updater, average = self._replica.updater, self._replica.average
         if self._reads_later:
             updater.step_unread(rate, losses[0], norm, self._settings.optimizer.clip_norm)

@@ -18,8 +18,13 @@ from dragoman.rundir import EventLog, RunDir, locked, read_json, write_json
 from dragoman.telemetry.sinks import Sink, TensorBoardSink, TerminalSink
 from dragoman.training.cluster import Cluster, join
 from dragoman.training.evaluate import Judge
+from dragoman.training.group import WorkersLostError
 from dragoman.training.loop import Trainer
 from dragoman.training.stop import Stop
+
+EXIT_LOST = 3
+"""Of a worker whose static world has lost another."""
+EXIT_DIVERGED = 1
 
 FIXED_SECTIONS = ("model", "batch")
 """What must not change in the middle of a run: the shape of the weights, and the plan that the position points into."""
@@ -44,9 +49,16 @@ def train(job: Job, make_judge: Callable[[Settings, DataSet], Judge]) -> str:
     stop = Stop()
     try:
         with stop.listening():  # Only now: a worker that is still waiting for others has nothing to save.
-            return _train(job, cluster, stop, make_judge)
+            reason = _train(job, cluster, stop, make_judge)
+    except WorkersLostError as lost:
+        print(f"error: {lost}", file=sys.stderr, flush=True)
+        os._exit(EXIT_LOST)  # What still waits for the dead would keep this process from ending.
     finally:
         cluster.leave()
+    if cluster.elastic:
+        sys.stdout.flush()
+        os._exit(EXIT_DIVERGED if reason == "diverged" else 0)  # As above: in such a world some may have died.
+    return reason
 
 
 def _train(job: Job, cluster: Cluster, stop: Stop, make_judge: Callable[[Settings, DataSet], Judge]) -> str:
