@@ -113,6 +113,15 @@ class Agent:
             "at_s": time.time(),
         }
 
+    def answer_clear(self, run: str) -> Message:
+        """Ask an earlier launch of the same run, which may have lost its launcher, to save and leave."""
+        earlier = earlier_agents(self._folder / run)
+        for agent in earlier:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                agent.terminate()
+        psutil.wait_procs(earlier, timeout=GRACE_S + 2)
+        return {"cleared": len(earlier)}
+
     def answer_probe(self, job: Message) -> Message:
         """What this host has for a job. A process of its own finds out: it needs torch, and may fail."""
         command = [sys.executable, "-m", "dragoman.launch.probe"]
@@ -165,7 +174,10 @@ class Agent:
         self, words: Sequence[str], worlds: Sequence[dict[str, str]], run: str, elastic: bool = False
     ) -> None:
         """Start a worker for each place in the world that is given to this host."""
-        take_over(self._folder / run)
+        for agent in earlier_agents(self._folder / run):  # The world has gone on without its workers.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                agent.kill()
+                agent.wait(GRACE_S)
         self._elastic, self._stopping = elastic, False
         self._workers, self._watchers = {}, []
         threads = max(1, len(os.sched_getaffinity(0)) // len(worlds))
@@ -192,6 +204,11 @@ class Agent:
         timer = threading.Timer(GRACE_S, self.answer_kill)
         timer.daemon = True
         timer.start()
+
+    def leave(self) -> None:
+        """Let the workers save, and leave with them."""
+        self._elastic = False
+        self.answer_stop()
 
     def answer_kill(self) -> None:
         self._stopping = True
@@ -251,16 +268,17 @@ class Agent:
             self._send({"event": line, "rank": rank})
 
 
-def take_over(run: Path) -> None:
-    """End an agent that an earlier launcher has left here with the same run, and its workers with it."""
+def earlier_agents(run: Path) -> list[psutil.Process]:
+    """Other agents on this host whose workers train the same run."""
+    found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, IndexError):
             if "train" in words and "--out" in words and Path(process.cwd(), words[words.index("--out") + 1]) == run:
                 agent = process.parent()
                 if agent is not None and agent.pid != os.getpid() and "dragoman.launch.agent" in agent.cmdline():
-                    agent.kill()
-                    agent.wait(GRACE_S)
+                    found[agent.pid] = agent
+    return list(found.values())
 
 
 def _follow(log: Path, *, every: bool) -> Callable[[], list[str]]:
@@ -319,7 +337,9 @@ def main() -> None:
             answers.write(json.dumps(message).encode() + b"\n")
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    Agent(send, silence_s).listen_to(sys.stdin.buffer)
+    agent = Agent(send, silence_s)
+    signal.signal(signal.SIGTERM, lambda *_: agent.leave())
+    agent.listen_to(sys.stdin.buffer)
 
 
 if __name__ == "__main__":

@@ -133,8 +133,10 @@ class Crew:
     def __enter__(self) -> "Crew":
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self._closed.set()
+        if kind is KeyboardInterrupt:  # Before anything was started: there is nothing to wait for.
+            self._patience_s = 0.0
         deadline = time.monotonic() + self._patience_s
         with ThreadPoolExecutor(max_workers=len(self.agents)) as pool:
             for agent in self.agents.values():
@@ -152,8 +154,11 @@ class Crew:
             except HostLostError as lost:
                 return lost
 
-        with ThreadPoolExecutor(max_workers=max(1, len(questions))) as pool:
+        pool = ThreadPoolExecutor(max_workers=max(1, len(questions)))
+        try:
             results = dict(zip(questions, pool.map(ask, questions.items()), strict=True))
+        finally:
+            pool.shutdown(wait=False)  # After a Ctrl-C some may still be asking: closing the connections ends them.
         answers = {host: result for host, result in results.items() if not isinstance(result, HostLostError)}
         return answers, {host: result for host, result in results.items() if isinstance(result, HostLostError)}
 

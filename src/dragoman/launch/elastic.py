@@ -14,10 +14,9 @@ from dragoman.errors import EXIT_MISTAKE, DragomanError
 from dragoman.events import Event, RunEnded, RunStarted, WorkersLost, WorldChanged, from_json
 from dragoman.launch.crew import Crew, HostLostError, RemoteAgent
 from dragoman.launch.interrupts import Interrupts
-from dragoman.launch.order import Muster, Order, home_folder
+from dragoman.launch.order import LIGHTHOUSES, Muster, Order, home_folder
 from dragoman.launch.ssh import Client
 from dragoman.launch.view import View
-from dragoman.training.cluster import HOST, LIGHTHOUSES
 
 SEEK_S = 2.0
 """How often a lost machine is looked for."""
@@ -39,9 +38,9 @@ class ElasticTraining:
         self._ports = {host: int(answer["port"]) for host, answer in ports.items()}
         addresses = {host: muster.addresses[host][1] if muster.addresses else "127.0.0.1" for host in self._ports}
         lighthouses = ",".join(f"http://{addresses[host]}:{port}" for host, port in self._ports.items())
-        for host, places in self._worlds.items():
-            for place in places:
-                place.update({LIGHTHOUSES: lighthouses, HOST: host})
+        for place in (place for places in self._worlds.values() for place in places):
+            place[LIGHTHOUSES] = lighthouses
+        self._labels = muster.labels()
         self._away: set[str] = set()
         self._running = set(self._hosts)
         self._speaker = 0
@@ -57,7 +56,7 @@ class ElasticTraining:
             try:
                 for host in self._worlds:
                     self._start(host)
-                while self._running and time.monotonic() < self._ended_at_s + LAST_WORDS_S:
+                while self._goes_on():
                     if interrupts.leave_at_once:
                         self._crew.leave_at_once()
                         raise DragomanError("Left at once, without a last checkpoint: the same command goes on.")
@@ -73,6 +72,13 @@ class ElasticTraining:
                 self._crew.tell_all("stop")  # Agents of an elastic run do not end with the launcher's last word.
                 self._view.end_attempt()
         return self._reason
+
+    def _goes_on(self) -> bool:
+        """Until all have left. Of a run that has ended, nobody waits for machines that are away."""
+        if not self._reason:
+            return bool(self._running)
+        present = any(self._hosts[rank] not in self._away for rank in self._running)
+        return present and time.monotonic() < self._ended_at_s + LAST_WORDS_S
 
     def _start(self, host: str) -> None:
         agent = self._crew.agents[host]
@@ -90,7 +96,7 @@ class ElasticTraining:
             self._view.say(f"{host} was lost ({self._crew.agents[host].why_lost()}): the others go on.")
             threading.Thread(target=self._seek, args=(host,), daemon=True).start()
         elif "line" in message and message["stream"] == "err":
-            self._view.line(host, message["line"])
+            self._view.line(self._labels[rank], message["line"])
         elif "event" in message:
             event = from_json(message["event"])
             if event is not None:

@@ -13,9 +13,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-BEAT_S = 0.25
-SILENCE_S = 2.5
-"""Without a beat for this long a worker counts as lost. Busy machines miss one or two beats, not ten."""
+BEAT_S = 0.1
+SILENCE_S = 1.5
+"""Without a beat for this long a worker counts as lost. Busy machines miss a few beats, not fifteen; and who is taken
+for lost by mistake comes back with the next step."""
 ECHO_S = 0.1
 """How long a machine may take to say that a process has ended."""
 LARGEST_BEAT = 1024
