@@ -34,6 +34,7 @@ GRACE_S = 30.0
 """How long workers may take to save after they were asked to stop."""
 REACH_S = 5.0
 POLL_S = 0.1
+RELIGHT_S = 1.0
 SHORT_LIFE_S = 20.0
 MOST_QUICK_DEATHS = 5
 """A worker that dies so often in so short a time will not get better by being started again."""
@@ -168,7 +169,7 @@ class Agent:
         while True:
             command = [sys.executable, "-m", "dragoman.launch.lighthouse", str(port)]
             subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, preexec_fn=_die_with_agent, check=False)
-            time.sleep(POLL_S)
+            time.sleep(RELIGHT_S)
 
     def answer_start(
         self, words: Sequence[str], worlds: Sequence[dict[str, str]], run: str, elastic: bool = False
