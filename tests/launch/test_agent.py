@@ -117,6 +117,22 @@ def test_a_job_may_outlive_its_launcher(agent, tmp_path):
     assert agent.process.poll() is None
 
 
+def test_a_second_launch_lets_the_first_leave(agent, tmp_path):
+    os.mkfifo(tmp_path / "never")
+    other = Conversation()
+    for each in (agent, other):
+        each.ask("hello", folder=str(tmp_path), make=False)
+    agent.start("train", "never", "--data", "data", "--out", "run", elastic=True)
+    [worker] = children_of(agent.process)
+    while "train" not in worker.cmdline():
+        time.sleep(0.01)
+    assert other.ask("clear", run="another") == {"cleared": 0}
+    assert other.ask("clear", run="run") == {"cleared": 1}
+    agent.process.wait(timeout=20)
+    worker.wait(timeout=20)
+    other.close()
+
+
 def test_a_shell_that_greets_does_no_harm(tmp_path):
     shell = tmp_path / "python"
     shell.write_text(f'#!/bin/sh\necho Welcome, stranger.\necho "[1]"\nexec {sys.executable} "$@"\n')
