@@ -72,7 +72,7 @@ def test_it_finds_by_which_addresses_others_are_reached(agent):
 
 
 def test_it_passes_on_what_a_worker_says_and_its_end(agent):
-    agent.start("inspect", "nowhere")
+    agent.start("config", "nowhere")
     messages = [agent.hear(), agent.hear()]
     assert messages[0]["stream"] == "err"
     assert "nowhere" in messages[0]["line"]
