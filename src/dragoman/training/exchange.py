@@ -224,7 +224,10 @@ class LocalSteps:
         """Begin anew from the present weights, which are common."""
         self._common = self._sent = _flat(self._parameters)
         momentum = state.get("exchange/momentum")
-        self._momentum = torch.zeros_like(self._common) if momentum is None else momentum.to(self._common.device)
+        # A copy: the outer step changes it in place, and the state may be one to return to once more.
+        self._momentum = (
+            torch.zeros_like(self._common) if momentum is None else momentum.to(self._common.device, copy=True)
+        )
         self._arrives, self._words, self._steps = None, None, 0
 
 
