@@ -34,6 +34,7 @@ GRACE_S = 30.0
 """How long workers may take to save after they were asked to stop."""
 REACH_S = 5.0
 POLL_S = 0.1
+RELIGHT_S = 1.0
 SHORT_LIFE_S = 20.0
 MOST_QUICK_DEATHS = 5
 """A worker that dies so often in so short a time will not get better by being started again."""
@@ -66,7 +67,7 @@ class Agent:
         self._watchers: list[threading.Thread] = []
         self._elastic = False
         """Whether workers are started again here, and go on without the launcher."""
-        self._stopping = False
+        self._stopping = self._leaving = False
 
     def listen_to(self, questions: IO[bytes]) -> None:
         """Answer until the launcher is gone, then see to it that its workers end."""
@@ -84,7 +85,7 @@ class Agent:
         """Questions as they come; ends with the input, or when the launcher, who greets now and then, fell silent."""
         pending = b""
         heard_at_s = time.monotonic()
-        while True:
+        while not (self._leaving and not any(watcher.is_alive() for watcher in self._watchers)):
             if not select.select([questions], [], [], 1.0)[0]:
                 if time.monotonic() - heard_at_s > self._silence_s and not self._elastic:
                     return
@@ -119,7 +120,9 @@ class Agent:
         for agent in earlier:
             with contextlib.suppress(psutil.NoSuchProcess):
                 agent.terminate()
-        psutil.wait_procs(earlier, timeout=GRACE_S + 2)
+        deadline_s = time.monotonic() + GRACE_S + 2
+        while any(_lives(agent) for agent in earlier) and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
         return {"cleared": len(earlier)}
 
     def answer_probe(self, job: Message) -> Message:
@@ -168,7 +171,7 @@ class Agent:
         while True:
             command = [sys.executable, "-m", "dragoman.launch.lighthouse", str(port)]
             subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, preexec_fn=_die_with_agent, check=False)
-            time.sleep(POLL_S)
+            time.sleep(RELIGHT_S)
 
     def answer_start(
         self, words: Sequence[str], worlds: Sequence[dict[str, str]], run: str, elastic: bool = False
@@ -206,8 +209,8 @@ class Agent:
         timer.start()
 
     def leave(self) -> None:
-        """Let the workers save, and leave with them."""
-        self._elastic = False
+        """Let the workers save, and leave with them, though the launcher may still be there."""
+        self._elastic, self._leaving = False, True
         self.answer_stop()
 
     def answer_kill(self) -> None:
@@ -279,6 +282,12 @@ def earlier_agents(run: Path) -> list[psutil.Process]:
                 if agent is not None and agent.pid != os.getpid() and "dragoman.launch.agent" in agent.cmdline():
                     found[agent.pid] = agent
     return list(found.values())
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _follow(log: Path, *, every: bool) -> Callable[[], list[str]]:

@@ -5,6 +5,7 @@ started it. The launcher shows what happens, and starts the agents of machines t
 """
 
 import queue
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from dragoman.launch.view import View
 SEEK_S = 2.0
 """How often a lost machine is looked for."""
 ANSWER_S = 15.0
+FAREWELL_S = 3.0
+"""How long agents without workers may take to leave. A lost machine will not answer at all."""
 LAST_WORDS_S = 30.0
 """How long the others may take to leave after the first worker has finished."""
 
@@ -45,7 +48,10 @@ class ElasticTraining:
         self._running = set(self._hosts)
         self._speaker = 0
         """The worker whose events are shown: the first of the present world."""
+        self._world: set[int] = set()
+        """The workers of the present world, as the latest news of it has them."""
         self._world_at_s = 0.0
+        self._told_to_stop = self._unsaved = False
         self._reason = ""
         self._ended_at_s = float("inf")
         self._over = threading.Event()
@@ -61,6 +67,7 @@ class ElasticTraining:
                         self._crew.leave_at_once()
                         raise DragomanError("Left at once, without a last checkpoint: the same command goes on.")
                     if interrupts.first_time:
+                        self._told_to_stop = True
                         self._view.say("Stopping: all workers end their step and save. Ctrl-C again leaves at once.")
                         self._crew.tell_all("stop")
                     try:
@@ -71,14 +78,16 @@ class ElasticTraining:
                 self._over.set()
                 self._crew.tell_all("stop")  # Agents of an elastic run do not end with the launcher's last word.
                 self._view.end_attempt()
-        return self._reason
+        self._crew.patience_s = FAREWELL_S
+        if self._unsaved and not self._reason:
+            raise DragomanError("Stopped without a last checkpoint: the same command goes on from the newest one.")
+        return self._reason or "interrupted"
 
     def _goes_on(self) -> bool:
-        """Until all have left. Of a run that has ended, nobody waits for machines that are away."""
+        """Until all have left. Of a run that has ended, nobody waits for workers that were lost before."""
         if not self._reason:
             return bool(self._running)
-        present = any(self._hosts[rank] not in self._away for rank in self._running)
-        return present and time.monotonic() < self._ended_at_s + LAST_WORDS_S
+        return bool(self._running & self._world) and time.monotonic() < self._ended_at_s + LAST_WORDS_S
 
     def _start(self, host: str) -> None:
         agent = self._crew.agents[host]
@@ -105,14 +114,19 @@ class ElasticTraining:
             self._note_exit(rank, host, int(message["exit"]), again=bool(message["again"]))
 
     def _note_exit(self, rank: int, host: str, code: int, *, again: bool) -> None:
-        if code == EXIT_MISTAKE:
+        if code == EXIT_MISTAKE and not self._world:  # Nothing has begun, and nothing needs to be saved.
+            self._crew.leave_at_once()
             raise DragomanError(f"Worker {rank} on {host} cannot train: mend the mistake that it told above.")
         if again:
             self._view.say(f"Worker {rank} on {host} died and is started again.")
             return
         self._running.discard(rank)
-        if code and not self._reason:
-            self._view.say(f"Worker {rank} on {host} died again and again, and is given up: the others go on.")
+        if self._told_to_stop:
+            # A worker that was still starting when it was told to stop has nothing to save.
+            self._unsaved = self._unsaved or code not in (0, -signal.SIGTERM)
+        elif code and not self._reason:
+            how = "cannot train" if code == EXIT_MISTAKE else "died again and again"
+            self._view.say(f"Worker {rank} on {host} {how}, and is given up: the others go on.")
             if not self._running:
                 raise DragomanError(
                     f"All workers were given up. What was saved is in {self._order.out} on the hosts; the same command "
@@ -123,7 +137,8 @@ class ElasticTraining:
         """Show the events of the first worker of the world; when it is lost, of the one who follows."""
         # A machine that was cut off may tell late that it was alone meanwhile: that is no news.
         if isinstance(event, RunStarted | WorldChanged) and event.at_s > self._world_at_s:
-            self._speaker, self._world_at_s = int(event.workers[0].split()[1]), event.at_s
+            slots = [int(worker.split()[1]) for worker in event.workers]
+            self._speaker, self._world, self._world_at_s = slots[0], set(slots), event.at_s
         lost_speaker = isinstance(event, WorkersLost) and any(
             worker.startswith(f"worker {self._speaker} ") for worker in event.workers
         )

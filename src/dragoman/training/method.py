@@ -122,10 +122,10 @@ def choose(conditions: Conditions) -> Choice:
 def build(choice: Choice, settings: ExchangeSettings, cluster: Cluster, parameters: Sequence[nn.Parameter]) -> Exchange:
     """The method itself."""
     if choice.method == "local":
-        # An elastic world never exchanges behind the steps: what is under way would be lost with a worker.
+        # An elastic world meets as a whole: who is lost between two meetings takes nothing along that others need.
         return LocalSteps(
             cluster, parameters, choice.every, choice.wire, settings.outer_rate, settings.outer_momentum,
-            overlap=not cluster.elastic,
+            streaming=not cluster.elastic,
         )  # fmt: skip
     wires: dict[str, Wire] = {"plain": send_plain, "bf16": send_bf16, "powersgd": PowerSgd(settings.rank)}
     return Synchronous(cluster, parameters, wires[choice.method])
