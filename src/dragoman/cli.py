@@ -290,7 +290,11 @@ def launch(
         overrides=overrides, settings=config.resolve(given["recipe"], overrides).settings, push=push,
         elastic=elastic,
     )  # fmt: skip
-    if launcher.launch(order, Client(ssh_config, python), _console()) == "diverged":
+    try:
+        reason = launcher.launch(order, Client(ssh_config, python), _console())
+    except KeyboardInterrupt:
+        raise _InterruptedError("interrupted before anything was started.") from None
+    if reason == "diverged":
         raise typer.Exit(1)
 
 

@@ -194,9 +194,9 @@ class Exchange(Section):
     """Steps between meetings of the local method; auto finds its own."""
     wire: Literal["bf16", "int8"] = "bf16"
     """How the local method sends what the weights moved."""
-    outer_rate: Annotated[float, Field(gt=0, le=10)] = 0.7
+    outer_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
     """Rate of the local method's outer optimizer."""
-    outer_momentum: Fraction = 0.9
+    outer_momentum: Fraction = 0.4
     """Its Nesterov momentum."""
     rank: Annotated[int, Field(ge=1, le=1024)] = 8
     """Columns of the thin matrices that powersgd sends."""

@@ -4,11 +4,9 @@ The batch comes from the plan, its tokens are known to everyone, and each worker
 the sum. So the loss curve depends on the settings alone; workers, shares and interruptions change only the speed.
 """
 
-import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -26,8 +24,6 @@ from dragoman.events import (
     RunEnded,
     RunStarted,
     SharesChanged,
-    StepDone,
-    StepSkipped,
     WaitingLong,
     WorkersLost,
     WorldChanged,
@@ -48,6 +44,7 @@ from dragoman.training.gradients import Gradients
 from dragoman.training.group import Member, WorkersLostError
 from dragoman.training.handover import Progress, compare, hand_over
 from dragoman.training.keepers import find_keepers
+from dragoman.training.ledger import Ledger, Taken
 from dragoman.training.optimizer import RunningAverage, Updater
 from dragoman.training.precision import Precision, micro_tokens, replays
 from dragoman.training.reading import Reading
@@ -57,39 +54,8 @@ from dragoman.training.standing import take_in
 from dragoman.training.stop import Stop
 
 BATCHES_AHEAD = 8
-UNREAD_STEPS = 2
-"""Steps of a GPU whose losses may still be on their way: reading at once would let it wait for Python."""
 MOST_ROLLBACKS = 3
 ROLLBACK_FACTOR = 0.5
-LOOK_AGAIN_S = 60.0
-"""How often a chosen exchange method is looked at again."""
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """A step that was taken, whose numbers may not have been read yet."""
-
-    share: Share
-    step: int
-    tokens: int
-    """Target tokens that the sums of losses are over."""
-    rate: float
-    compute_s: float
-    exchange_s: float
-    sent_bytes: int
-    pieces: int
-    reading: Reading
-    """Sums of both losses, and the norm of the gradient."""
-
-    @property
-    def numbers(self) -> tuple[float, float, float]:
-        """Both losses a token, and the norm."""
-        loss_sum, nll_sum, norm = self.reading.values()
-        return loss_sum / max(self.tokens, 1), nll_sum / max(self.tokens, 1), norm
-
-    @property
-    def is_finite(self) -> bool:
-        return all(map(math.isfinite, (self.numbers[0], self.numbers[2])))
 
 
 class Trainer:
@@ -145,8 +111,7 @@ class Trainer:
         """Whether all that was due after the last step is done."""
         self._fallback: Snapshot | None = None
         """Where an elastic world whose workers update by themselves returns to when it loses one."""
-        self._skipped_in_a_row = 0
-        self._unread: deque[_Taken] = deque()
+        self._ledger = Ledger(cluster, self._tick, record)
         self._shares: Ahead[Share] | None = None
         self._balance = Balance([1.0])
         self._keepers: frozenset[int] = frozenset()
@@ -186,7 +151,7 @@ class Trainer:
                 return self._finish("finished")
             assert self._shares is not None
             self._step(next(self._shares), stop.requested)
-            if self._skipped_in_a_row >= self._settings.training.skip_limit:
+            if self._ledger.skipped_in_a_row >= self._settings.training.skip_limit:
                 return self._roll_back()
         if self._settle():
             return "interrupted"
@@ -211,7 +176,7 @@ class Trainer:
         rate = self._rate(step)
         self._state = replace(self._state, step=step, position=share.next_position, loss=None)
         self._settled = False
-        taken = _Taken(
+        taken = Taken(
             share=share,
             step=step,
             tokens=share.my_target_tokens if cluster.world == 1 else int(words[TOKENS]),
@@ -231,51 +196,13 @@ class Trainer:
             updater.step(rate)
         if average is not None and (self._reads_later or taken.is_finite):
             average.update(step)
-        self._unread.append(taken)
-        self._note(all_but=UNREAD_STEPS if self._reads_later else 0)
+        self._ledger.add(taken, wait=not self._reads_later)
         self._replica.model.zero_grad()
 
     @property
     def _reads_later(self) -> bool:
         """Whether numbers may arrive late. Not where others' decide what all do next."""
         return self._cluster.device.type == "cuda" and self._cluster.world == 1
-
-    def _note(self, all_but: int = 0) -> None:
-        """Tell of the steps that were taken, except perhaps the last few, whose numbers may still be on their way."""
-        while len(self._unread) > all_but:
-            self._tell(self._unread.popleft())
-
-    def _tell(self, taken: "_Taken") -> None:
-        share, slot = taken.share, self._cluster.slot
-        loss, nll, norm = taken.numbers
-        if not taken.is_finite:
-            self._skipped_in_a_row += 1
-            self._record(
-                StepSkipped(rank=slot, step=taken.step, loss=loss, gradient_norm=norm, in_a_row=self._skipped_in_a_row)
-            )
-            return
-        self._skipped_in_a_row = 0
-        self._record(
-            StepDone(
-                rank=slot,
-                step=taken.step,
-                epoch=share.position.epoch,
-                batch=share.position.batch,
-                loss=loss,
-                nll=nll,
-                gradient_norm=norm,
-                learning_rate=taken.rate,
-                source_tokens=share.source_tokens,
-                target_tokens=share.target_tokens,
-                pairs=share.global_pairs,
-                step_s=self._tick(),
-                compute_s=taken.compute_s,
-                exchange_s=taken.exchange_s,
-                sent_bytes=taken.sent_bytes,
-                share=share.my_target_tokens / share.target_tokens,
-                micro_batches=taken.pieces,
-            )
-        )
 
     def _words(self, sums: Tensor, tokens: int, stop_requested: bool, compute_s: float) -> Tensor:
         """What travels beside the gradient: losses, tokens, a wish to stop, and each worker's time at its place."""
@@ -313,7 +240,7 @@ class Trainer:
         words = self._replica.exchange.settle(flush=evaluating or saving or looking)
         stopping = words is not None and bool(words[STOPS] > 0)
         if evaluating or saving or stopping:
-            self._note()
+            self._ledger.tell_all()
         if stopping and not saving:
             self._replica.exchange.settle(flush=True)
         links: list[str] = []
@@ -375,7 +302,7 @@ class Trainer:
 
     def _meet(self) -> None:
         """In a new world: bring all workers to the same state, and agree on who does what."""
-        self._note()
+        self._ledger.tell_all()
         cluster, shares = self._cluster, self._settings.training.shares
         self._catch_up(Progress(self._state.step, self._settled, self._history))
         self._keepers = find_keepers(cluster, self._run.checkpoints)
@@ -384,7 +311,7 @@ class Trainer:
         set_shares = None if isinstance(shares, str) else [shares[member.slot] for member in cluster.members]
         self._balance = Balance(set_shares or [1.0] * cluster.world, follows=shares == "auto" and cluster.machines > 1)
         self._open_feed()
-        self._choose_exchange()
+        self._choose_exchange(self._choice.link)
         self._announce()
         self._note_meeting()
         self._tick()
@@ -400,21 +327,14 @@ class Trainer:
             if not giving:
                 self._replica.restore(snapshot)
                 self._state, self._settled = snapshot.state, known[furthest].settled
-                self._skipped_in_a_row = 0
+                self._ledger.skipped_in_a_row = 0
         return True
 
-    def _choose_exchange(self) -> None:
+    def _choose_exchange(self, known: method.Link | None = None) -> None:
         """Settle on a method for this world, and say so when it is another than before."""
         settings, cluster = self._settings.exchange, self._cluster
-        self._look_every = 0
-        if settings.method != "auto":
-            choice = method.fixed(settings)
-        elif cluster.machines == 1:
-            choice = method.Choice("plain", reason="all workers are on one machine")
-        else:
-            conditions = self._conditions()
-            choice = method.choose(conditions)
-            self._look_every = math.ceil(LOOK_AGAIN_S / conditions.compute_s)
+        choice = method.decide(settings, cluster, self._parameters, self._compute.seconds, self._rehearse, known)
+        self._look_every = choice.look_every
         owed = self._replica.exchange.state()
         self._replica.exchange = method.build(choice, settings, cluster, self._parameters)
         self._replica.exchange.load_state(owed)
@@ -431,16 +351,8 @@ class Trainer:
             )
         self._choice = choice
 
-    def _conditions(self) -> method.Conditions:
-        """What the link carries, and how long the slowest worker computes."""
-        if not self._compute.seconds:
-            self._rehearse()
-        compute_s = max(self._cluster.gather(self._compute.seconds))
-        parameters = sum(parameter.numel() for parameter in self._parameters)
-        return method.Conditions(method.measure_link(self._cluster), compute_s, parameters, self._cluster.world)
-
-    def _rehearse(self) -> None:
-        """Compute the next step without taking it, twice: the first time everything is cold."""
+    def _rehearse(self) -> float:
+        """Compute the next step without taking it, twice: the first time everything is cold. Gives its seconds."""
         assert self._shares is not None
         share = next(self._shares)
         for _ in range(2):
@@ -451,6 +363,7 @@ class Trainer:
         if self._cluster.device.type == "cuda":
             torch.cuda.synchronize()
         self._open_feed()
+        return self._compute.seconds
 
     def _open_feed(self) -> None:
         """Make shares ahead from the present position on, with the present shares."""
@@ -485,7 +398,7 @@ class Trainer:
 
     def _roll_back(self) -> str | None:
         """Return to the last good checkpoint with a lower rate. Gives the reason to end where that has not helped."""
-        self._note()
+        self._ledger.tell_all()
         if self._state.rollbacks >= MOST_ROLLBACKS:
             return "diverged"
         from_step = self._state.step
@@ -493,12 +406,13 @@ class Trainer:
         self._checkpoints.wait()
         found = self._resume()
         if not self._catch_up(Progress(self._state.step if found else -1, True, self._history if found else "")):
+            skipped = self._ledger.skipped_in_a_row
             raise DragomanError(
-                f"The loss was not finite for {self._skipped_in_a_row} steps in a row, before the first checkpoint: "
+                f"The loss was not finite for {skipped} steps in a row, before the first checkpoint: "
                 "lower schedule.rate, lengthen schedule.warmup_steps, or set optimizer.clip_norm."
             )
         self._state = replace(self._state, rate_factor=factor, rollbacks=rollbacks)
-        self._settled, self._skipped_in_a_row = True, 0
+        self._settled, self._ledger.skipped_in_a_row = True, 0
         self._open_feed()
         self._record(
             RolledBack(rank=self._cluster.slot, from_step=from_step, to_step=self._state.step, rate_factor=factor)

@@ -4,16 +4,21 @@ A dead process closes its connections and everyone hears of it. A frozen machine
 waits for it would wait for minutes. Small datagrams beside the exchange tell silence from slowness within seconds.
 """
 
+import contextlib
+import errno
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-BEAT_S = 0.25
-SILENCE_S = 2.5
-"""Without a beat for this long a worker counts as lost. Busy machines miss one or two beats, not ten."""
+BEAT_S = 0.1
+SILENCE_S = 1.5
+"""Without a beat for this long a worker counts as lost. Busy machines miss a few beats, not fifteen; and who is taken
+for lost by mistake comes back with the next step."""
+ECHO_S = 0.1
+"""How long a machine may take to say that a process has ended."""
 LARGEST_BEAT = 1024
 
 Address = tuple[str, int]
@@ -61,6 +66,16 @@ class Pulse:
         latest = time.monotonic() - SILENCE_S
         return [name for name, peer in self._peers.items() if peer.left or peer.heard_at < latest]
 
+    def find_lost(self) -> list[str]:
+        """After a failure, whom it was due to: peers whose process has ended, or who are no longer heard.
+
+        Whoever has left has lost someone too, and is not to blame. He may have noticed a moment before us: half of the
+        silence is proof enough now.
+        """
+        ended = self._find_ended()
+        latest = time.monotonic() - SILENCE_S / 2
+        return [name for name, peer in self._peers.items() if name in ended or peer.heard_at < latest]
+
     def last_words(self, name: str) -> str:
         """What a peer did when it was last heard, for a person."""
         peer = self._peers[name]
@@ -70,9 +85,22 @@ class Pulse:
         self._closed.set()
         self._socket.close()
 
+    def _find_ended(self) -> set[str]:
+        """Peers whose machine answers that nobody listens there any more."""
+        with contextlib.ExitStack() as stack:
+            probes = {}
+            for name, peer in self._peers.items():
+                probes[name] = probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                with contextlib.suppress(OSError):
+                    probe.connect(peer.address)
+                    probe.send(b"")
+            time.sleep(ECHO_S)
+            errors = {name: probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) for name, probe in probes.items()}
+        return {name for name, error in errors.items() if error == errno.ECONNREFUSED}
+
     def _send(self) -> None:
         while not self._closed.wait(BEAT_S):
-            message = json.dumps([self._name, self._world, self.doing[:200]]).encode()
+            message = json.dumps([self._name, self._world, self.doing[:200]], ensure_ascii=False).encode()
             for peer in list(self._peers.values()):
                 try:
                     self._socket.sendto(message, peer.address)
@@ -101,11 +129,3 @@ def read_beat(message: bytes) -> tuple[str, str, str] | None:
     if not isinstance(parts, list) or len(parts) != 3 or not all(isinstance(part, str) for part in parts):
         return None
     return parts[0], parts[1], parts[2]
-
-
-def wait(done: threading.Event, find_missing: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Wait until `done`, or until someone is missing: gives who."""
-    while not done.wait(BEAT_S):
-        if missing := find_missing():
-            return missing
-    return ()
