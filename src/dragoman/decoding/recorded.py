@@ -50,28 +50,29 @@ class RecordedBeams:
         self._done = torch.zeros(S, dtype=torch.bool, device=device)
         self._forbidden = torch.tensor(marks.forbidden, dtype=torch.long, device=device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
 
     def search(self) -> list[list[Hypothesis]]:
         """The best of each sentence, best first."""
         with torch.cuda.stream(self._stream):
             self._stream.wait_stream(torch.cuda.default_stream(self._limits.device))
             self._step()  # As it is: what happens for the first time cannot be recorded.
-            graph: torch.cuda.CUDAGraph | None = None
+            graph, shrunk = self._record(), False
             while self._origins:
-                if graph is None:
+                if shrunk:
+                    # The earlier recording is there until now, so that its memory stays with the pool.
                     graph = self._record()
                 left = self._state.max_length - self._state.step
                 for _ in range(min(STEPS_UNASKED, left)):
                     graph.replay()
                     self._state.step += 1
-                if self._drop_done(everything=self._state.step == self._state.max_length):
-                    graph = None
+                shrunk = self._drop_done(everything=self._state.step == self._state.max_length)
         torch.cuda.default_stream(self._limits.device).wait_stream(self._stream)
         return self._results
 
     def _record(self) -> torch.cuda.CUDAGraph:
         graph, step = torch.cuda.CUDAGraph(), self._state.step
-        graph.capture_begin(capture_error_mode="thread_local")
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         self._step()
         graph.capture_end()
         self._state.step = step  # Recording is not doing.

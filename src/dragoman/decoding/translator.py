@@ -31,6 +31,8 @@ LONGEST_PIECE = 250
 """Tokens of source that are translated at once: models have hardly seen longer sentences, and lose track in them."""
 LOOK_AHEAD = 1024
 """Lines that a stream reads before it gives the first translation: enough to sort by length."""
+GPU_BATCH_TOKENS = 16384
+"""Source tokens that a GPU translates at once, at least: smaller batches leave it idle."""
 BEST_FIRST = ("averaged", "best-bleu", "best-loss", "last")
 """Checkpoints of a run in the order in which one would translate with them."""
 
@@ -125,7 +127,9 @@ class Translator:
     def _search(self, sources: Iterable[tuple[int, ...]], n_best: int) -> dict[tuple[int, ...], list[Hypothesis]]:
         """Each different source once, those of like length together."""
         found: dict[tuple[int, ...], list[Hypothesis]] = {}
-        for batch in batches(sources, self.options.batch_tokens):
+        on_gpu = self.model.embedding.weight.is_cuda
+        most = max(self.options.batch_tokens, GPU_BATCH_TOKENS) if on_gpu else self.options.batch_tokens
+        for batch in batches(sources, most):
             with self._precision():
                 results = search(self.model, pack_sentences(batch), self.options, self._marks, n_best)
             found.update(zip(batch, results, strict=True))
