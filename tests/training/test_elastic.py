@@ -1,8 +1,10 @@
 """A world whose workers come and go: real lighthouses, and workers that are threads of this process."""
 
+import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -26,7 +28,9 @@ class Lighthouse:
             port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "dragoman.launch.lighthouse", str(port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RUST_LOG": "error"}
+        )
 
     def wait_until_lit(self) -> None:
         assert self._process.stdout is not None
@@ -71,6 +75,11 @@ class Workers:
     def thaw(self, slot: int) -> None:
         worker = self.present[slot]
         worker._lights = [Light(address, worker._name) for address in self._addresses]
+
+    def notice_death(self, lighthouse: int) -> None:
+        """Wait until no worker would ask a lighthouse any more."""
+        while any(worker._lights[lighthouse].answers for worker in self.present.values()):
+            time.sleep(0.05)
 
     def do(self, work: Callable[[ElasticCluster], T], slots: Sequence[int] | None = None) -> list[T]:
         workers = [self.present[slot] for slot in slots or sorted(self.present)]
@@ -183,9 +192,11 @@ def test_the_loss_of_lighthouses_changes_nothing_as_long_as_no_worker_is_lost(wo
     workers.come(0, 1, 2)
     workers.meet(0, 1, 2)
     lighthouses[0].kill()
+    workers.notice_death(0)
     workers.meet(0, 1, 2)
     workers.go(0)
     workers.meet(1, 2)
     lighthouses[1].kill()
+    workers.notice_death(1)
     assert workers.do(lambda worker: worker.renew()) == [False] * 2
     assert workers.do(count) == [2, 2]
