@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,6 +95,10 @@ class Workers:
         for slot in list(self.present):
             self.go(slot)
         self._pool.shutdown(wait=False, cancel_futures=True)
+        # The interpreter must not end while one of them is inside of torchft.
+        for thread in threading.enumerate():
+            if thread.name.startswith("beats for"):
+                thread.join(PATIENCE_S)
 
 
 def _look_around(worker: ElasticCluster, wanted: Sequence[str]) -> None:
