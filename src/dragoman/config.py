@@ -95,7 +95,7 @@ class Batch(Section):
 
 
 class Model(Section):
-    """The Transformer. Its vocabulary comes from the data set. CTranslate2 can run all that these settings allow."""
+    """The Transformer. Its vocabulary comes from the data set. CTranslate2 runs all of it but qk_norm."""
 
     d_model: Annotated[int, Field(ge=8, le=16384)] = 512
     """Features of a token between layers; a multiple of twice the heads."""
@@ -120,7 +120,7 @@ class Model(Section):
     positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
     """Added to the embeddings, or turned into queries and keys of self-attention."""
     qk_norm: bool = False
-    """Normalise queries and keys, head by head."""
+    """Normalise queries and keys, head by head. Such a model cannot be exported to CTranslate2."""
     bias: bool = True
     """Biases in linear layers."""
 

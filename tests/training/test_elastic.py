@@ -1,8 +1,11 @@
 """A world whose workers come and go: real lighthouses, and workers that are threads of this process."""
 
+import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -26,7 +29,9 @@ class Lighthouse:
             port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "dragoman.launch.lighthouse", str(port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RUST_LOG": "error"}
+        )
 
     def wait_until_lit(self) -> None:
         assert self._process.stdout is not None
@@ -72,6 +77,11 @@ class Workers:
         worker = self.present[slot]
         worker._lights = [Light(address, worker._name) for address in self._addresses]
 
+    def notice_death(self, lighthouse: int) -> None:
+        """Wait until no worker would ask a lighthouse any more."""
+        while any(worker._lights[lighthouse].answers for worker in self.present.values()):
+            time.sleep(0.05)
+
     def do(self, work: Callable[[ElasticCluster], T], slots: Sequence[int] | None = None) -> list[T]:
         workers = [self.present[slot] for slot in slots or sorted(self.present)]
         return [done.result(PATIENCE_S) for done in [self._pool.submit(work, worker) for worker in workers]]
@@ -85,6 +95,10 @@ class Workers:
         for slot in list(self.present):
             self.go(slot)
         self._pool.shutdown(wait=False, cancel_futures=True)
+        # The interpreter must not end while one of them is inside of torchft.
+        for thread in threading.enumerate():
+            if thread.name.startswith("beats for"):
+                thread.join(PATIENCE_S)
 
 
 def _look_around(worker: ElasticCluster, wanted: Sequence[str]) -> None:
@@ -183,9 +197,11 @@ def test_the_loss_of_lighthouses_changes_nothing_as_long_as_no_worker_is_lost(wo
     workers.come(0, 1, 2)
     workers.meet(0, 1, 2)
     lighthouses[0].kill()
+    workers.notice_death(0)
     workers.meet(0, 1, 2)
     workers.go(0)
     workers.meet(1, 2)
     lighthouses[1].kill()
+    workers.notice_death(1)
     assert workers.do(lambda worker: worker.renew()) == [False] * 2
     assert workers.do(count) == [2, 2]

@@ -17,6 +17,8 @@ BEAT_S = 0.1
 SILENCE_S = 1.5
 """Without a beat for this long a worker counts as lost. Busy machines miss a few beats, not fifteen; and who is taken
 for lost by mistake comes back with the next step."""
+JOINING_S = 4.0
+"""Who is heard from elsewhere for this long after a world began will not come to it."""
 ECHO_S = 0.1
 """How long a machine may take to say that a process has ended."""
 LARGEST_BEAT = 1024
@@ -46,6 +48,7 @@ class Pulse:
         self.port: int = self._socket.getsockname()[1]
         self.doing = "starting"
         self._name, self._world = "", ""
+        self._joined_at = 0.0
         self._peers: dict[str, Peer] = {}
         self._closed = threading.Event()
         for run in (self._send, self._receive):
@@ -53,9 +56,9 @@ class Pulse:
 
     def join(self, world: str, name: str, addresses: Mapping[str, Address]) -> None:
         """Begin to beat as `name` for the others of a world. All of them count as heard of now."""
-        now = time.monotonic()
+        self._joined_at = time.monotonic()
         self._name, self._world = name, world
-        self._peers = {peer: Peer(address, now) for peer, address in addresses.items()}
+        self._peers = {peer: Peer(address, self._joined_at) for peer, address in addresses.items()}
 
     def leave(self) -> None:
         """Tell the peers with every beat that this worker is in no world now."""
@@ -63,8 +66,13 @@ class Pulse:
 
     def missing(self) -> list[str]:
         """Peers that are silent, or have left."""
-        latest = time.monotonic() - SILENCE_S
-        return [name for name, peer in self._peers.items() if peer.left or peer.heard_at < latest]
+        now = time.monotonic()
+        late = now - self._joined_at > JOINING_S
+        return [
+            name
+            for name, peer in self._peers.items()
+            if peer.left or peer.heard_at < now - SILENCE_S or (late and not peer.joined)
+        ]
 
     def find_lost(self) -> list[str]:
         """After a failure, whom it was due to: peers whose process has ended, or who are no longer heard.
