@@ -4,7 +4,7 @@ All runs of ours go through what `dragoman train` runs, from prepared shards, wi
 smoothing, and their speed is read from their events. Preparing is not counted; compiling is, where seconds of training
 are. Compiled code is kept, as for users, so that a second run of a kind starts sooner.
 
-    python -m benchmarks.gpu [--corpora ../shared/data] [--only speed memory ...] [--seconds 240]
+    python -m benchmarks.gpu [--corpora ../shared/data] [--only speed waiting ...] [--seconds 240]
 """
 
 import argparse
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ import sacrebleu
 import torch
 
 from benchmarks import marian, peers
+from dragoman.ahead import Ahead
 from dragoman.config import Decoding, Settings, resolve
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import PAD
@@ -34,8 +35,14 @@ from dragoman.decoding.search import search
 from dragoman.decoding.translator import Translator, batches, marks_of
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.launch import local
+from dragoman.model.architecture import Architecture
 from dragoman.model.packing import pack_sentences
+from dragoman.model.transformer import Transformer
 from dragoman.rundir import RunDir
+from dragoman.training.cluster import join
+from dragoman.training.feed import Feed, Position, Share
+from dragoman.training.gradients import Gradients
+from dragoman.training.precision import Precision
 from dragoman.training.session import Job
 
 CORPORA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -302,39 +309,50 @@ def measure_decoding(bench: Bench) -> None:
     bench.tell("same translation", same, f"{same} of {len(sources)}; BLEU {scores[0]:.2f} and {scores[1]:.2f}")
 
 
+def bare_steps(bench: Bench) -> tuple[Gradients, Ahead[Share]]:
+    """What makes gradients of transformer-base at 25,600 tokens a side, and its batches, without the loop around."""
+    cluster, data = join(), bench.europarl()
+    settings = resolve("transformer-base", ["batch.tokens=25600"]).settings
+    architecture = Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())
+    model, tokens = Transformer(architecture).to(cluster.device).train(), settings.batch.tokens
+    feed = Feed(data.pairs("train"), data.tokenizer, tokens, settings.batch.seed, tokens, fixed_sizes=True)
+    precision = Precision.choose(settings, cluster.device)
+    gradients = Gradients(model, feed, precision, settings.training, cluster, print)
+    return gradients, Ahead(feed.shares(Position(), [1.0], 0), 8)
+
+
 def measure_waiting(bench: Bench) -> None:
     """What fresh batches cost against batches that are there already: the same steps, the same sizes."""
-    from dragoman.ahead import Ahead
-    from dragoman.model.architecture import Architecture
-    from dragoman.model.transformer import Transformer
-    from dragoman.training.cluster import join
-    from dragoman.training.feed import Feed, Position
-    from dragoman.training.gradients import Gradients
-    from dragoman.training.precision import Precision
-
-    cluster = join()
-    data, device = bench.europarl(), cluster.device
-    settings = resolve("transformer-base", ["batch.tokens=25600"]).settings
-    tokens = settings.batch.tokens
-    model = Transformer(Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())).to(device)
-    feed = Feed(data.pairs("train"), data.tokenizer, tokens, settings.batch.seed, tokens, fixed_sizes=True)
-    precision = Precision.choose(settings, device)
-    gradients = Gradients(model.train(), feed, precision, settings.training, cluster, print)
-    fresh = Ahead(feed.shares(Position(), [1.0], 0), 8)
+    gradients, fresh = bare_steps(bench)
     shares = [next(fresh) for _ in range(60)]
 
-    def work(many: Any) -> float:
-        started_at = time.perf_counter()
-        for _ in range(60):
-            gradients(next(many), 1)
-        torch.cuda.synchronize()
-        return time.perf_counter() - started_at
+    def work(many: Iterator[Share]) -> float:
+        return seconds(lambda: [gradients(next(many), 1) for _ in range(60)])
 
     work(iter(shares))
-    ready_s, fresh_s = (min(work(many()) for _ in range(3)) for many in (lambda: iter(shares), lambda: fresh))
+    ready_s = min(work(iter(shares)) for _ in range(3))
+    fresh_s = min(work(fresh) for _ in range(3))
     fresh.close()
     idle = max(0.0, 1 - ready_s / fresh_s)
     bench.tell("GPU idle waiting for data", idle, f"{idle:.1%}")
+
+
+def measure_step(bench: Bench) -> None:
+    """Where the time of a forward and backward pass goes, kernel by kernel."""
+    gradients, fresh = bare_steps(bench)
+    shares = [next(fresh) for _ in range(20)]
+    fresh.close()
+    for share in shares:
+        gradients(share, 1)
+    pass_s = seconds(lambda: [gradients(share, 1) for share in shares]) / len(shares)
+    bench.tell("one pass at 25600, without the update", pass_s, f"{1e3 * pass_s:.2f} ms")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for share in shares[:3]:
+            gradients(share, 1)
+        torch.cuda.synchronize()
+    kernels = sorted(profile.key_averages(), key=lambda kernel: -kernel.self_device_time_total)
+    for kernel in kernels[:20]:
+        print(f"  {kernel.self_device_time_total / 3e3:7.3f} ms{kernel.count // 3:6}  {kernel.key[:90]}")
 
 
 def measure_ablations(bench: Bench) -> None:
@@ -362,6 +380,7 @@ SECTIONS = {
     "ceiling": measure_ceiling,
     "speed": measure_speed,
     "waiting": measure_waiting,
+    "step": measure_step,
     "marian": measure_marian,
     "decoding": measure_decoding,
     "multi30k": measure_multi30k,

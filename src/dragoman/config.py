@@ -110,7 +110,7 @@ class Model(Section):
     dropout: Fraction = 0.1
     """Dropout of the embeddings, and of what each sublayer adds."""
     attention_dropout: Fraction = 0.0
-    """Dropout of attention weights. Above zero, CUDA leaves its variable-length kernel for a slower one."""
+    """Dropout of attention weights."""
     activation_dropout: Fraction = 0.0
     """Dropout of the features inside a feed-forward layer."""
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
