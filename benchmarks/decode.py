@@ -4,10 +4,12 @@ A model is trained for a moment on the demo corpus, so that it ends its sentence
 All search the same test sentences with a beam of 4. All are asked for the most likely translation: without a length
 penalty they agree on what is best and when to stop (Hugging Face divides by length^penalty, we by
 ((5 + length) / 6)^alpha). They take turns, in batches of like length as our translator makes them and in batches as the
-sentences come. The last lines tell what an export costs in quality, searched as users would.
+sentences come. The last lines tell what an export costs in quality, searched as users would. With `--steps 0` the
+weights are random and all translations equally long: enough to compare the speed of models too large to train here.
 
     python -m benchmarks.decode [--recipe tiny] [--steps 350] [--sentences 256] [--rounds 5] [--device cpu]
     python -m benchmarks.decode --model runs/demo/run --data runs/demo/data
+    python -m benchmarks.decode --recipe transformer-base --vocabulary 32768 --steps 0 --sentences 32
 """
 
 import argparse
@@ -32,7 +34,7 @@ from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import PAD, Tokenizer, count_words, train
 from dragoman.decoding import scoring
 from dragoman.decoding.export import export
-from dragoman.decoding.exported import ExportedTranslator
+from dragoman.decoding.exported import EXTRA_LENGTH, ExportedTranslator
 from dragoman.decoding.lines import batches
 from dragoman.decoding.search import Marks, search
 from dragoman.decoding.translator import find_model, load_stored, marks_of
@@ -43,6 +45,8 @@ from dragoman.model.transformer import Transformer
 
 BEAM = 4
 LONGEST = 100
+ENDLESS = 32
+"""Tokens of every translation by a model that has not learned to end."""
 Tokens = Sequence[int]
 Search = Callable[[list[list[Tokens]]], list[list[int]]]
 
@@ -78,10 +82,16 @@ def measure(
     model, tokenizer = stored.model, stored.description.tokenizer
     marks = marks_of(tokenizer, model.architecture.vocabulary)
     peer = peers.m2m100(model, tokenizer.start, tokenizer.end, PAD)
-    int8 = dragoman.load(exports["int8"], options.device, beam=BEAM, alpha=0.0)
-    assert isinstance(int8, ExportedTranslator)
-    searches = {"dragoman": ours(model, marks), "export int8": exported(int8), "transformers": theirs(peer, marks)}
     sources = [(*tokenizer.encode(english), tokenizer.end) for english, _ in test]
+    is_trained = options.steps > 0 or options.model is not None
+    ratio, longest = (3.0, LONGEST) if is_trained else ((ENDLESS - EXTRA_LENGTH + 0.5) / len(sources[0]), ENDLESS)
+    int8 = dragoman.load(exports["int8"], options.device, beam=BEAM, alpha=0.0, max_ratio=ratio)
+    assert isinstance(int8, ExportedTranslator)
+    searches = {
+        "dragoman": ours(model, marks, ratio),
+        "export int8": exported(int8),
+        "transformers": theirs(peer, marks, longest),
+    }
     size = max(1, options.batch_tokens // statistics.mean(map(len, sources)).__ceil__())
     orders = {
         "sorted by length": list(batches(sources, options.batch_tokens)),
@@ -101,8 +111,11 @@ def measure(
             f"{row['ratio']:>11.2f}x{row['export_ratio']:>7.2f}x{row['export_to_transformers']:>8.2f}x"
             f"{row['same']:>11} / {len(sources)}{row['not_worse']:>11} / {len(sources)}"
         )
-    quality = {name: bleu(path, test, options.device) for name, path in {"dragoman": model_folder, **exports}.items()}
-    print("\n" + "\n".join(f"BLEU, {name}: {value:.2f}" for name, value in quality.items()))
+    quality = {}
+    if is_trained:
+        folders = {"dragoman": model_folder, **exports}
+        quality = {who: bleu(path, test, options.device) for who, path in folders.items()}
+        print("\n" + "\n".join(f"BLEU, {who}: {value:.2f}" for who, value in quality.items()))
     print(
         json.dumps({"benchmark": "decode", "model": str(name), "device": options.device, "rows": rows, "bleu": quality})
     )
@@ -114,11 +127,18 @@ def train_for_a_moment(folder: Path, options: argparse.Namespace) -> list[tuple[
     tokenizer = learn_tokenizer([side for pair in corpus.train for side in pair])
     torch.manual_seed(1)
     model = Transformer(architecture_of(options.recipe).replaced(vocabulary=options.vocabulary)).to(options.device)
-    learn(model, tokenizer, corpus.train, options.steps)
+    if options.steps:
+        learn(model, tokenizer, corpus.train, options.steps)
     folder.mkdir()
     Description(model.architecture, Languages("en", "de"), Decoding(), tokenizer).write(folder)
     save_file(model.state_dict(), folder / WEIGHTS_FILE)
-    return corpus.test
+    return corpus.test if options.steps else equally_long(corpus.train, tokenizer)[: options.sentences]
+
+
+def equally_long(pairs: list[tuple[str, str]], tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    """The pairs whose source has the most usual number of tokens."""
+    lengths = [len(tokenizer.encode(source)) for source, _ in pairs]
+    return [pair for pair, length in zip(pairs, lengths, strict=True) if length == statistics.mode(lengths)]
 
 
 def bleu(model: Path, test: list[tuple[str, str]], device: str) -> float:
@@ -126,8 +146,8 @@ def bleu(model: Path, test: list[tuple[str, str]], device: str) -> float:
     return round(scoring.score(dragoman.load(model, device).translate(sources), references).bleu.value, 2)
 
 
-def ours(model: Transformer, marks: Marks) -> Search:
-    options = Decoding(beam=BEAM, alpha=0.0, max_ratio=3)
+def ours(model: Transformer, marks: Marks, ratio: float) -> Search:
+    options = Decoding(beam=BEAM, alpha=0.0, max_ratio=ratio)
     return lambda order: [
         best.tokens for batch in order for [best] in search(model, pack_sentences(batch), options, marks)
     ]
@@ -137,8 +157,8 @@ def exported(translator: ExportedTranslator) -> Search:
     return lambda order: [best.tokens for batch in translator.search_batches(order) for [best] in batch]
 
 
-def theirs(peer: object, marks: Marks) -> Search:
-    settings = {"beam": BEAM, "max_new_tokens": LONGEST, "forbidden": marks.forbidden}
+def theirs(peer: object, marks: Marks, longest: int) -> Search:
+    settings = {"beam": BEAM, "max_new_tokens": longest, "forbidden": marks.forbidden}
     return lambda order: [tokens for batch in order for tokens in peers.generate(peer, batch, **settings)]
 
 

@@ -258,6 +258,17 @@ def test_the_command_exports_and_translate_takes_it(run: Path, tmp_path: Path) -
         assert "is not known: use" in done.stderr
 
 
+def test_loading_an_export_leaves_torch_its_threads(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    folder = export(saved(tmp_path / "model", slim("tiny"), tokenizer), tmp_path / "out", "ctranslate2")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        dragoman.load(folder, "cpu").translate(LINES[:2])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_an_export_runs_without_torch(tokenizer: Tokenizer, tmp_path: Path) -> None:
     folder = export(saved(tmp_path / "model", slim("tiny"), tokenizer), tmp_path / "out", "ctranslate2")
     code = (

@@ -63,7 +63,10 @@ def load(path: Path | str, device: str | None = None, **decoding: Any) -> LineTr
     """
     folder = find_model(Path(path))
     if is_exported(folder):
-        return ExportedTranslator.load(folder, device, at_once=len(os.sched_getaffinity(0)), threads=1, **decoding)
+        threads = torch.get_num_threads()
+        exported = ExportedTranslator.load(folder, device, at_once=len(os.sched_getaffinity(0)), threads=1, **decoding)
+        torch.set_num_threads(threads)  # CTranslate2 sets OpenMP's number for torch, too.
+        return exported
     stored = load_stored(folder, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     description = stored.description
     options = changed(description.decoding, decoding)
