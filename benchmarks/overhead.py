@@ -21,7 +21,7 @@ from dragoman.events import CheckpointSaved, Event, StepDone
 from dragoman.launch.local import make_judge
 from dragoman.rundir import RunDir
 from dragoman.training.checkpoint import Checkpoints
-from dragoman.training.cluster import Cluster
+from dragoman.training.cluster import join
 from dragoman.training.loop import Trainer
 from dragoman.training.session import Broadcast
 from dragoman.training.stop import Stop
@@ -51,7 +51,7 @@ def main() -> None:
         data = Path(name) / "data"
         command = [sys.executable, "-m", "dragoman", "prepare", "demo", "--recipe", "small", "--out", str(data)]
         subprocess.run(command, check=True, capture_output=True)
-        cluster, run = Cluster.join(), RunDir(Path(name) / "run")
+        cluster, run = join(), RunDir(Path(name) / "run")
         broadcast = Broadcast(run, settings, cluster)
 
         def record(event: Event) -> None:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dragoman import __version__
-from dragoman.errors import DragomanError
+from dragoman.errors import EXIT_MISTAKE, DragomanError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from dragoman.corpus.catalog import Corpus
 
-EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130
 CORPUS_NAME = re.compile(r"[a-z0-9][a-z0-9-]*(/[A-Za-z-]+)?|.+\.toml(/[A-Za-z-]+)?")
 
@@ -229,13 +228,72 @@ def train(
     """
     from dragoman import config
     from dragoman.corpus.dataset import DataSet
-    from dragoman.launch import local
+    from dragoman.launch import local, scheduler
     from dragoman.training.session import Job
 
+    scheduler.join_world()
     settings = config.resolve(recipe, overrides or []).settings
     DataSet(data).pairs("valid")
     count = workers or local.default_workers()
     reason = local.train(Job(settings, data, out, local.worker_threads(count)), count)
+    if reason == "diverged":
+        raise typer.Exit(1)
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def launch(
+    words: Annotated[list[str], typer.Argument(metavar="-- train RECIPE ...", help="What to run on all of them.")],
+    hosts: Annotated[
+        str, typer.Option("--hosts", help="Machines, as ssh knows them: a,b:2,user@c:4 (workers after the colon).")
+    ],
+    elastic: Annotated[
+        bool, typer.Option("--elastic", help="Go on without machines that are lost, and with those that come back.")
+    ] = False,
+    push: Annotated[bool, typer.Option("--push", help="Copy data set and recipe there first, with rsync.")] = False,
+    ssh_config: Annotated[
+        Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")
+    ] = None,
+    python: Annotated[
+        str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
+    ] = sys.executable,
+) -> None:
+    """Train on several machines, reached by ssh.
+
+    Before anything starts, all machines are compared; what differs is named with its remedy. The first keeps the run.
+    Ctrl-C lets all end their step and save; the same command goes on, also with other machines.
+
+    **Examples**
+
+        dragoman launch --hosts a,b -- train transformer-base --data data/wmt16 --out runs/base
+
+        dragoman launch --hosts a,b,c --elastic -- train transformer-base --data data/wmt16 --out runs/base
+
+        dragoman launch --hosts localhost,big:4 --push -- train small --data data/own --out runs/own training.steps=9000
+    """
+    from dragoman import config
+    from dragoman.launch import launcher
+    from dragoman.launch.order import Order
+    from dragoman.launch.ssh import Client, parse_hosts
+
+    if words[0] != "train":
+        raise DragomanError(
+            f"launch runs train, not {words[0]}: write `dragoman launch --hosts a,b -- train RECIPE ...`."
+        )
+    given = typer.main.get_group(app).commands["train"].make_context("train", words[1:]).params
+    if given["workers"] is not None:
+        raise DragomanError(
+            "--workers is for one machine: write the workers of each after its name, as in --hosts a:2,b:2."
+        )
+    overrides = given["overrides"] or []
+    order = Order(
+        machines=parse_hosts(hosts), recipe=given["recipe"], data=given["data"], out=given["out"],
+        overrides=overrides, settings=config.resolve(given["recipe"], overrides).settings, push=push,
+        elastic=elastic,
+    )  # fmt: skip
+    try:
+        reason = launcher.launch(order, Client(ssh_config, python), _console())
+    except KeyboardInterrupt:
+        raise _InterruptedError("interrupted before anything was started.") from None
     if reason == "diverged":
         raise typer.Exit(1)
 

@@ -110,7 +110,7 @@ class Model(Section):
     dropout: Fraction = 0.1
     """Dropout of the embeddings, and of what each sublayer adds."""
     attention_dropout: Fraction = 0.0
-    """Dropout of attention weights. Above zero, CUDA leaves its variable-length kernel for a slower one."""
+    """Dropout of attention weights."""
     activation_dropout: Fraction = 0.0
     """Dropout of the features inside a feed-forward layer."""
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
@@ -179,10 +179,27 @@ class Training(Section):
     """Arithmetic of the matrix products: auto takes bf16 where the hardware has it, and fp32 elsewhere."""
     micro_tokens: CountOrNone = 0
     """Most target tokens a worker takes through the model at once; 0 finds out by itself what memory allows."""
-    shares: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = ()
-    """Share of each batch for each worker, such as [3, 1]; equal where none are given."""
+    shares: Literal["auto", "equal"] | tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = "auto"
+    """Share of each batch for each worker, such as [3, 1]; auto follows the speeds of several machines."""
     skip_limit: Count = 5
     """Steps in a row with a loss or gradient that is not finite, before the run goes back to a checkpoint."""
+
+
+class Exchange(Section):
+    """How gradients get from machine to machine. `docs/machines.md` explains the methods."""
+
+    method: Literal["auto", "plain", "bf16", "powersgd", "local"] = "auto"
+    """auto measures and takes the least lossy one that is fast enough; on a single machine that is plain."""
+    every: Annotated[int, Field(ge=1, le=10_000)] = 16
+    """Steps between meetings of the local method; auto finds its own."""
+    wire: Literal["bf16", "int8"] = "bf16"
+    """How the local method sends what the weights moved."""
+    outer_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
+    """Rate of the local method's outer optimizer."""
+    outer_momentum: Fraction = 0.4
+    """Its Nesterov momentum."""
+    rank: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Columns of the thin matrices that powersgd sends."""
 
 
 class Evaluation(Section):
@@ -243,6 +260,7 @@ class Settings(Section):
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     training: Training = Training()
+    exchange: Exchange = Exchange()
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     decoding: Decoding = Decoding()

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+EXIT_MISTAKE = 2
+"""What the command line exits with after a mistake that the user can mend."""
+
 
 class DragomanError(Exception):
     """A problem with a remedy. The command line prints its message without a traceback and exits with 2."""

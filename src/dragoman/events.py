@@ -32,6 +32,8 @@ class RunStarted(Event):
     torch_version: str
     world: int
     """Number of workers."""
+    workers: list[str] = field(default_factory=list)
+    """All of them, by rank, with their hosts."""
     device: str
     host: str
     parameters: int
@@ -66,8 +68,68 @@ class StepDone(Event):
     pairs: int
     step_s: float
     """Wall time of the step, waiting for its batch included; evaluations and checkpoints are apart."""
+    compute_s: float = 0.0
+    """How long this rank computed."""
+    exchange_s: float = 0.0
+    """How long this rank waited for the exchange: for the network, and for slower workers."""
+    sent_bytes: int = 0
+    """What this rank has put on the wire since its last step."""
+    share: float = 1.0
+    """This rank's part of the batch's target tokens."""
     micro_batches: int
     """Pieces into which this rank cut its share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldChanged(Event):
+    """Workers left or came, and the others go on with the same batches."""
+
+    step: int
+    workers: list[str]
+    """All that are there now, by rank, with their hosts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkersLost(Event):
+    """Workers are gone: an exchange failed, or they no longer ask for their place."""
+
+    step: int
+    """The last step that was done."""
+    workers: list[str]
+    """Those that are known to be gone, with their hosts and what they did last."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingLong(Event):
+    """This worker has been waiting for others for long, though they are alive."""
+
+    step: int
+    workers: list[str]
+    """For whom, with their hosts and what they did last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeChosen(Event):
+    """Gradients are exchanged in another way from here on."""
+
+    step: int
+    method: str
+    """`plain`, `bf16`, `powersgd` or `local`."""
+    every: int
+    """Steps between meetings."""
+    wire: str
+    """How weights travel when workers meet."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharesChanged(Event):
+    """The workers' shares of the batch followed their speeds."""
+
+    step: int
+    shares: list[float]
+    """By rank."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Files that are whole or absent: atomic, synced writes; and append-only logs that are readable while written."""
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -57,6 +58,17 @@ def read_json(path: Path) -> Any:
         raise DragomanError(f"{path} does not exist: check the path.") from None
     except ValueError as error:
         raise DragomanError(f"{path} is not valid JSON ({error}): it was damaged, restore or rebuild it.") from None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same lock out, until the end of the block or of this process."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def sweep(folder: Path) -> None:
@@ -132,7 +144,7 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[Event], int]:
 
 
 class RunDir:
-    """The folder of a run: `config.json`, `events-RANK.jsonl`, `checkpoints/`, `tensorboard/`."""
+    """The folder of a run: `config.json`, `events-WORKER.jsonl`, `checkpoints/`, `tensorboard/`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -149,9 +161,9 @@ class RunDir:
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
-    def events_of(self, rank: int) -> Path:
-        return self.path / f"events-{rank}.jsonl"
+    def events_of(self, worker: int) -> Path:
+        return self.path / f"events-{worker}.jsonl"
 
-    def events(self, rank: int = 0) -> list[Event]:
-        path = self.events_of(rank)
+    def events(self, worker: int = 0) -> list[Event]:
+        path = self.events_of(worker)
         return read_events(path)[0] if path.exists() else []

@@ -31,6 +31,9 @@ def test_pairs_come_back_as_written(tmp_path_factory, shards):
     assert len(pairs) == len(written)
     assert [tuple(side.tolist() for side in pairs[i]) for i in range(len(pairs))] == written
     assert pairs.lengths().tolist() == [[len(source), len(target)] for source, target in written]
+    order = list(reversed(range(len(pairs))))
+    for side, gathered in enumerate(pairs.gather(np.array(order))):
+        assert gathered.tolist() == [token for i in order for token in written[i][side]]
 
 
 @given(pairs_of_tokens.filter(bool), st.randoms())

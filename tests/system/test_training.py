@@ -56,7 +56,7 @@ def wait_for_steps(run: Path, steps: int, process: subprocess.Popen[str]) -> Non
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("shares", ["[]", "[3,1]"])
+@pytest.mark.parametrize("shares", ["equal", "[3,1]"])
 def test_two_workers_have_the_loss_curve_of_one(data, tmp_path, shares):
     exact = ("model.dropout=0", "training.steps=50", "evaluation.every=50", "evaluation.bleu=false")
     train(data.path, tmp_path / "one", *exact, workers=1)

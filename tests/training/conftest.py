@@ -9,7 +9,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.events import Event
 from dragoman.model.transformer import Transformer
 from dragoman.rundir import RunDir
-from dragoman.training.cluster import Cluster
+from dragoman.training.cluster import join
 from dragoman.training.evaluate import Quality
 from dragoman.training.loop import Trainer
 from dragoman.training.stop import Stop
@@ -46,7 +46,7 @@ class Recording:
         self.events: list[Event] = []
         self.stop = Stop()
         self.run = RunDir(folder)
-        self.trainer = Trainer(settings, data, self.run, Cluster.join(), judge or Parrot(), self.record)
+        self.trainer = Trainer(settings, data, self.run, join(), judge or Parrot(), self.record)
         self.on_event = lambda event: None
 
     def record(self, event: Event) -> None:

@@ -126,6 +126,7 @@ def test_what_a_killed_writer_left_is_swept_away(tmp_path, description):
     kept.save(1)
     shutil.copytree(tmp_path / "step-00000001", tmp_path / ".step-00000002.abcd1234")
     assert kept.checkpoints.newest_whole() == tmp_path / "step-00000001"
+    kept.checkpoints.own()
     assert not list(tmp_path.glob(".*"))
 
 

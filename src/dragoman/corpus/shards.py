@@ -61,6 +61,27 @@ class Pairs:
         tokens = self._tokens[shard]
         return tokens[start:middle], tokens[middle:end]
 
+    def gather(self, indexes: npt.NDArray[np.int64]) -> tuple[Tokens, Tokens]:
+        """The tokens of many pairs, one pair after the other: all sources, and all targets."""
+        shards = np.searchsorted(self._first, indexes, side="right") - 1
+        found = [(shard, np.flatnonzero(shards == shard)) for shard in np.unique(shards)]
+        sides: list[Tokens] = []
+        for side in (0, 1):
+            starts, sizes = np.empty_like(indexes), np.empty_like(indexes)
+            for shard, rows in found:
+                places = 2 * (indexes[rows] - self._first[shard]) + side
+                offsets = self._offsets[shard]
+                starts[rows] = offsets[places]
+                sizes[rows] = offsets[places + 1] - starts[rows]
+            ends = np.cumsum(sizes)
+            tokens = np.empty(ends[-1], self._tokens[0].dtype)
+            for shard, rows in found:
+                tokens[_spans((ends - sizes)[rows], sizes[rows])] = self._tokens[shard][
+                    _spans(starts[rows], sizes[rows])
+                ]
+            sides.append(tokens)
+        return sides[0], sides[1]
+
     def lengths(self) -> npt.NDArray[np.int32]:
         """Tokens of each side of every pair, [pairs, 2], end marks included."""
         lengths = np.empty((len(self), 2), np.int32)
@@ -76,6 +97,11 @@ def gather_pairs(tokens: Tokens, lengths: npt.NDArray[np.int32], order: npt.NDAr
     starts = np.cumsum(sizes) - sizes
     for first in range(0, len(order), _GATHER_PAIRS):
         chosen = order[first : first + _GATHER_PAIRS]
-        chosen_sizes = sizes[chosen]
-        ends = np.cumsum(chosen_sizes)
-        yield tokens[np.arange(ends[-1]) + np.repeat(starts[chosen] - (ends - chosen_sizes), chosen_sizes)]
+        yield tokens[_spans(starts[chosen], sizes[chosen])]
+
+
+def _spans(starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The numbers from each start on, as many as each size says, one span after the other."""
+    ends = np.cumsum(sizes)
+    places: npt.NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+    return places

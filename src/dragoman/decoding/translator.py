@@ -22,6 +22,8 @@ from dragoman.model.store import MODEL_FILE, StoredModel, load_model
 from dragoman.model.transformer import Transformer
 from dragoman.rundir import RunDir
 
+GPU_BATCH_TOKENS = 16384
+"""Source tokens that a GPU translates at once, at least: smaller batches leave it idle."""
 BEST_FIRST = ("averaged", "best-bleu", "best-loss", "last")
 """Checkpoints of a run in the order in which one would translate with them."""
 
@@ -39,7 +41,9 @@ class Translator(LineTranslator):
     def search(self, sources: Iterable[Source], n_best: int) -> dict[Source, list[Hypothesis]]:
         """Each different source once, those of like length together."""
         found: dict[Source, list[Hypothesis]] = {}
-        for batch in batches(sources, self.options.batch_tokens):
+        on_gpu = self.model.embedding.weight.is_cuda
+        most = max(self.options.batch_tokens, GPU_BATCH_TOKENS) if on_gpu else self.options.batch_tokens
+        for batch in batches(sources, most):
             with self._precision():
                 results = search(self.model, pack_sentences(batch), self.options, self._marks, n_best)
             found.update(zip(batch, results, strict=True))

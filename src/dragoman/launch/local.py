@@ -19,14 +19,12 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.decoding import scoring
 from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
+from dragoman.launch import RESTARTS
 from dragoman.model.transformer import Transformer
 from dragoman.training import session
 from dragoman.training.evaluate import Quality
 from dragoman.training.session import Job
 from dragoman.training.stop import EXIT_AT_ONCE
-
-RESTARTS = 3
-"""How often lost workers are started again, from the last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,9 @@ def _explain(error: ChildFailedError, job: Job) -> str:
 
 
 def default_workers() -> int:
-    """One for each GPU; on a CPU one, whose threads share all cores."""
+    """As many as this machine has in a world that others made; else one for each GPU, or one that takes all cores."""
+    if session.launched_by_others():
+        return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(1, torch.cuda.device_count())
 
 

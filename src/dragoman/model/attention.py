@@ -1,7 +1,8 @@
 """Attention over packed sentences: the one place that knows where a sentence begins.
 
-Three kernels give the same numbers. Variable-length flash attention on CUDA in half precision; torch's own on a padded
-grid elsewhere; and explicit matrix products on a CPU where torch's is slow (bfloat16: three times; dropout of weights).
+Four kernels give the same numbers. Our own on CUDA for batches of fixed size; torch's variable-length flash attention
+on CUDA in half precision; torch's padded one elsewhere; and explicit matrix products on a CPU where torch's is slow
+(bfloat16: three times; dropout of weights).
 
 Shapes: T tokens (Tq queries, Tk keys), S sentences, L tokens of the longest, H heads, D features of a head, d = H*D.
 """
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
-from dragoman.model.dropout import dropout
+from dragoman.model.dropout import Dropout, dropout
 from dragoman.model.packing import Layout
 
 ROTARY_BASE = 10_000.0
@@ -34,7 +35,14 @@ _CAUSAL_VARLEN: dict[str, Any] = (
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool = False, dropout_rate: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    queries: Layout,
+    keys: Layout,
+    *,
+    causal: bool = False,
+    dropout_rate: float = 0.0,
 ) -> Tensor:
     """Each sentence's queries [Tq, H, D] look at the same sentence's keys and values [Tk, H, D]: gives [Tq, d].
 
@@ -59,6 +67,20 @@ def attend(
         with without_cudnn(q.device):
             out_SHLD = F.scaled_dot_product_attention(q_SHLD, k_SHLD, v_SHLD, mask, dropout_rate, causal)
     return queries.from_grid(out_SHLD.transpose(1, 2).flatten(2))
+
+
+def attend_at_fixed_size(
+    x: Tensor, y: Tensor | None, queries: Layout, keys: Layout, drop: Dropout, *, causal: bool = False
+) -> Tensor:
+    """The same for batches of fixed size, by a kernel of ours: `x` holds queries, keys and values, [T, 3, H, D], or
+    `x` the queries, [Tq, 1, H, D], and `y` the others, [Tk, 2, H, D]."""
+    from dragoman.model import attention_kernel  # Needs Triton, which comes with torch for CUDA.
+
+    out, _ = attention_kernel.attend(
+        x, y, queries.sentence_of, keys.sentence_of, queries.cu_seqlens, keys.cu_seqlens,
+        causal, drop.active_rate, drop.seed,
+    )  # fmt: skip
+    return cast(Tensor, out).flatten(1)
 
 
 def without_cudnn(device: torch.device) -> AbstractContextManager[None]:
@@ -125,17 +147,27 @@ class SelfAttention(nn.Module):
         self, d_model: int, heads: int, *, causal: bool, bias: bool, qk_norm: bool, dropout_rate: float
     ) -> None:
         super().__init__()
-        self.heads, self.causal, self.dropout_rate = heads, causal, dropout_rate
+        self.heads, self.causal, self.dropout = heads, causal, Dropout(dropout_rate)
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)
         self.head_norm = HeadNorm(d_model // heads) if qk_norm else None
 
     def forward(self, x: Tensor, layout: Layout, rotation: Rotation | None) -> Tensor:
         """[T, d] -> [T, d]."""
-        q, k, v = self.project(x, rotation)
-        rate = self.dropout_rate if self.training else 0.0
-        y: Tensor = self.out(attend(q, k, v, layout, layout, causal=self.causal, dropout_rate=rate))
-        return y
+        if layout.sentence_of is not None:
+            together = self._project_together(x, rotation)
+            y = attend_at_fixed_size(together, None, layout, layout, self.dropout, causal=self.causal)
+        else:
+            rate = self.dropout.active_rate
+            y = attend(*self.project(x, rotation), layout, layout, causal=self.causal, dropout_rate=rate)
+        return cast(Tensor, self.out(y))
+
+    def _project_together(self, x: Tensor, rotation: Rotation | None) -> Tensor:
+        """What `project` gives, in one piece, [T, 3, H, D]."""
+        if self.head_norm is None and rotation is None:
+            together: Tensor = self.qkv(x).unflatten(1, (3, self.heads, -1))
+            return together
+        return torch.stack(self.project(x, rotation), dim=1)
 
     def project(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, [T, H, D] each: normalised, then rotated, where the architecture says so."""
@@ -153,7 +185,7 @@ class CrossAttention(nn.Module):
 
     def __init__(self, d_model: int, heads: int, *, bias: bool, qk_norm: bool, dropout_rate: float) -> None:
         super().__init__()
-        self.heads, self.dropout_rate = heads, dropout_rate
+        self.heads, self.dropout = heads, Dropout(dropout_rate)
         self.query = nn.Linear(d_model, d_model, bias=bias)
         self.key_value = nn.Linear(d_model, 2 * d_model, bias=bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)
@@ -162,10 +194,20 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, layout: Layout, memory_layout: Layout) -> Tensor:
         """[Tq, d] looks at [Tk, d] -> [Tq, d]."""
         q = self.project_query(x)
-        k, v = self.project_memory(memory)
-        rate = self.dropout_rate if self.training else 0.0
-        y: Tensor = self.out(attend(q, k, v, layout, memory_layout, dropout_rate=rate))
-        return y
+        if layout.sentence_of is not None:
+            together = self._project_memory_together(memory)
+            y = attend_at_fixed_size(q[:, None], together, layout, memory_layout, self.dropout)
+        else:
+            k, v = self.project_memory(memory)
+            y = attend(q, k, v, layout, memory_layout, dropout_rate=self.dropout.active_rate)
+        return cast(Tensor, self.out(y))
+
+    def _project_memory_together(self, memory: Tensor) -> Tensor:
+        """What `project_memory` gives, in one piece, [T, 2, H, D]."""
+        if self.head_norm is None:
+            together: Tensor = self.key_value(memory).unflatten(1, (2, self.heads, -1))
+            return together
+        return torch.stack(self.project_memory(memory), dim=1)
 
     def project_query(self, x: Tensor) -> Tensor:
         """[T, d] -> [T, H, D]."""

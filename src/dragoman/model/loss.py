@@ -18,12 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dragoman.model.kernels import runs_kernels
 from dragoman.model.packing import IGNORED_LABEL
 
 CPU_CHUNK_TOKENS = 512
 """Enough for full speed of the products, and logits that a processor's last cache can hold (V = 8,192: 16 MB)."""
-GPU_CHUNK_TOKENS = 4096
-"""Enough to fill a GPU (V = 32,768: 512 MB)."""
+GPU_CHUNK_TOKENS = 8192
+"""Enough to fill a GPU (V = 32,768: 1 GB)."""
 
 
 def linear_cross_entropy(
@@ -36,15 +37,20 @@ def linear_cross_entropy(
     """
     device_type = hidden.device.type
     if torch.is_autocast_enabled(device_type):
-        dtype = torch.get_autocast_dtype(device_type)
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
+        hidden = hidden.to(torch.get_autocast_dtype(device_type))
     with torch.autocast(device_type, enabled=False):
         if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
+            if runs_kernels(hidden):
+                loss_sum, nll_sum = _FusedLinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+                    hidden, weight, labels, smoothing
+                )
+                return loss_sum, nll_sum
+            weight = weight.to(hidden.dtype)
             loss_sum, nll_sum = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
                 hidden, weight, labels, smoothing
             )
             return loss_sum, nll_sum
-        loss_sum, nll_sum, _, _ = _forward(hidden, weight, labels, smoothing, with_gradients=False)
+        loss_sum, nll_sum, _, _ = _forward(hidden, weight.to(hidden.dtype), labels, smoothing, with_gradients=False)
         return loss_sum, nll_sum
 
 
@@ -98,6 +104,33 @@ def _forward(
         grad_weight -= total * (smoothing / V)
     loss_sum = (1 - smoothing) * nll_sum + smoothing * uniform_sum
     return loss_sum, nll_sum, grad_hidden, grad_weight.to(weight.dtype)
+
+
+class _FusedLinearCrossEntropy(_LinearCrossEntropy):
+    """The same on a GPU in half precision, with the gradient of the weights in their own precision."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        from dragoman.model.loss_kernel import losses_and_slopes  # Needs Triton, which comes with torch for CUDA.
+
+        tokens, vocabulary = hidden.shape[0], weight.shape[0]
+        half_weight = weight.to(hidden.dtype)
+        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        sums = hidden.new_empty(tokens, 2, dtype=torch.float32)
+        # Chunks of one size: a small one at the end would take almost as long.
+        size = -(-tokens // -(-tokens // GPU_CHUNK_TOKENS))
+        for first in range(0, tokens, size):
+            chunk = slice(first, first + size)
+            h = hidden[chunk]  # [C, d]
+            logits = torch.mm(h, half_weight.t(), out_dtype=torch.float32)  # [C, V]
+            slopes = h.new_empty(h.shape[0], vocabulary)
+            losses_and_slopes(logits, labels[chunk], smoothing, slopes, sums[chunk])
+            torch.mm(slopes, half_weight, out=grad_hidden[chunk])
+            torch.addmm(grad_weight, slopes.t(), h, out_dtype=torch.float32, out=grad_weight)
+        nll_sum, uniform_sum = sums.sum(0).unbind()
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.mark_non_differentiable(nll_sum)
+        return (1 - smoothing) * nll_sum + smoothing * uniform_sum, nll_sum
 
 
 def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:

@@ -8,12 +8,13 @@ Shapes: T tokens of one side, S sentences, L tokens of the longest sentence, n f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 IGNORED_LABEL = -100
@@ -36,9 +37,9 @@ class Grid:
 class Layout:
     """Where sentences begin. The sentences cover all tokens: `cu_seqlens[-1]` equals their number.
 
-    Static shapes are reached with trailing filler sentences: any number of at most `max_len` tokens, and after those
-    any number of empty ones, on both sides alike, with `IGNORED_LABEL` as their labels. A sentence with a target
-    needs a source: without one it would attend to nothing.
+    Trailing filler sentences are allowed: any number of at most `max_len` tokens, and after those any number of empty
+    ones, on both sides alike, with `IGNORED_LABEL` as their labels. A sentence with a target needs a source: without
+    one it would attend to nothing. For shapes that never change, see `filled`.
     """
 
     positions: Tensor
@@ -47,6 +48,8 @@ class Layout:
     """[S+1] int32: the first token of each sentence, then the number of tokens."""
     max_len: int
     """At least the length of the longest sentence."""
+    sentence_of: Tensor | None = None
+    """[T] int32: the sentence of each token, in batches of fixed size; tokens past the last sentence name the next."""
 
     @property
     def sentences(self) -> int:
@@ -86,12 +89,12 @@ class Layout:
             x = _FromGrid.apply(x, self.grid.cells)  # type: ignore[no-untyped-call]
         return x
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Layout:
-        return Layout(
-            self.positions.to(device, non_blocking=non_blocking),
-            self.cu_seqlens.to(device, non_blocking=non_blocking),
-            self.max_len,
-        )
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Layout:
+        sentence_of = None if self.sentence_of is None else change(self.sentence_of)
+        return Layout(change(self.positions), change(self.cu_seqlens), self.max_len, sentence_of)
+
+    def to(self, device: torch.device | str) -> Layout:
+        return self.mapped(lambda tensor: tensor.to(device))
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,11 @@ class Packed:
     tokens: Tensor
     layout: Layout
 
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Packed:
+        return Packed(change(self.tokens), self.layout.mapped(change))
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Packed:
-        return Packed(self.tokens.to(device, non_blocking=non_blocking), self.layout.to(device, non_blocking))
+        return self.mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
 
 @dataclass(frozen=True)
@@ -115,12 +121,23 @@ class Batch:
     labels: Tensor
     """[T of target] int64: what the decoder should say next, or `IGNORED_LABEL`."""
 
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        return Batch(self.source.mapped(change), self.target.mapped(change), change(self.labels))
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        return Batch(
-            self.source.to(device, non_blocking),
-            self.target.to(device, non_blocking),
-            self.labels.to(device, non_blocking=non_blocking),
-        )
+        return self.mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All of them, in the same order for every batch."""
+        for side in (self.source, self.target):
+            yield from (side.tokens, side.layout.positions, side.layout.cu_seqlens)
+            if side.layout.sentence_of is not None:
+                yield side.layout.sentence_of
+        yield self.labels
+
+    def pinned(self) -> Batch:
+        """In memory that a GPU can read by itself, while the processor goes on."""
+        return self.mapped(lambda tensor: tensor.pin_memory())
 
 
 def pack(tokens: Tensor, lengths: Tensor) -> Packed:
@@ -129,6 +146,34 @@ def pack(tokens: Tensor, lengths: Tensor) -> Packed:
     starts = torch.repeat_interleave(ends - lengths, lengths)  # [T]
     cu_seqlens = torch.cat([ends.new_zeros(1), ends]).int()
     return Packed(tokens, Layout(torch.arange(tokens.shape[0]) - starts, cu_seqlens, int(lengths.max())))
+
+
+def filled(batch: Batch, source_tokens: int, target_tokens: int, max_len: int) -> Batch:
+    """The same pairs in tensors whose sizes depend on the numbers given alone; on the CPU.
+
+    Tokens past the last sentence are filler that belongs to none. Only kernels that read `sentence_of` know that.
+    """
+    missing = target_tokens - batch.labels.shape[0]
+    return Batch(
+        _filled(batch.source, source_tokens, max_len),
+        _filled(batch.target, target_tokens, max_len),
+        F.pad(batch.labels, (0, missing), value=IGNORED_LABEL),
+    )
+
+
+def _filled(side: Packed, tokens: int, max_len: int) -> Packed:
+    layout, missing = side.layout, tokens - side.tokens.shape[0]
+    numbers = torch.arange(layout.sentences, dtype=torch.int32)
+    sentence_of = torch.repeat_interleave(numbers, layout.cu_seqlens.diff())
+    # As many bounds as there could be sentences, and one more, so that the one after the last has an end too.
+    bounds = F.pad(layout.cu_seqlens, (0, tokens + 1 - layout.sentences), value=int(layout.cu_seqlens[-1]))
+    filled_layout = Layout(
+        F.pad(layout.positions, (0, missing)),
+        bounds,
+        max_len,
+        F.pad(sentence_of, (0, missing), value=layout.sentences),
+    )
+    return Packed(F.pad(side.tokens, (0, missing)), filled_layout)
 
 
 def pack_sentences(sentences: Sequence[Sequence[int]]) -> Packed:

@@ -10,8 +10,8 @@ Shapes: T tokens (packed), N hypotheses, d features, V vocabulary; those of atte
 """
 
 import math
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from dragoman.model.architecture import Architecture
 from dragoman.model.attention import RMS_EPSILON, CrossAttention, Rotation, SelfAttention, rotation_at
-from dragoman.model.decoder_state import DecoderState, LayerCache
-from dragoman.model.dropout import add_dropped, dropout
+from dragoman.model.decoder_state import DecoderState, IndexedState, LayerCache
+from dragoman.model.dropout import Dropout
+from dragoman.model.kernels import runs_kernels, takes_heads
 from dragoman.model.loss import linear_cross_entropy
 from dragoman.model.packing import Batch, Layout, Packed
 
@@ -36,11 +37,20 @@ class Transformer(nn.Module):
         self.architecture = a = architecture
         self.embedding = nn.Embedding(a.vocabulary, a.d_model)
         self.positions = Sinusoids(a.d_model) if a.positions == "sinusoidal" else None
+        self.source_dropout, self.target_dropout = Dropout(a.dropout), Dropout(a.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(a) for _ in range(a.encoder_layers))
         self.encoder_norm = make_norm(a)
         self.decoder = nn.ModuleList(DecoderLayer(a) for _ in range(a.decoder_layers))
         self.decoder_norm = make_norm(a)
+        self._trained_parts: _Parts | None = None
         self.reset_parameters()
+
+    def compile_for_training(self) -> None:
+        """From now on, run compiled while in training. All layers of a kind share what the first one's use compiles.
+
+        Searches and evaluations run as before: their shapes change too often.
+        """
+        self._trained_parts = _Parts._make(torch.compile(part) for part in _parts())
 
     def forward(self, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Sums over the batch's labels of the smoothed loss, to minimise, and of the negative log-likelihood.
@@ -55,17 +65,19 @@ class Transformer(nn.Module):
 
     def encode(self, source: Packed) -> Tensor:
         """[T, d]: what the decoder looks at."""
-        x, rotation = self._embed(source.tokens, source.layout.positions, source.layout.max_len)
+        parts, layout = self._parts, source.layout
+        x, rotation = parts.embed(self, source.tokens, layout.positions, layout.max_len, self.source_dropout)
         for layer in self.encoder:
-            x = layer(x, source.layout, rotation)
+            x = parts.encode(layer, x, layout, rotation)
         y: Tensor = self.encoder_norm(x)
         return y
 
     def decode(self, memory: Tensor, memory_layout: Layout, target: Packed) -> Tensor:
         """[T, d] for target tokens that are all known, as in training."""
-        x, rotation = self._embed(target.tokens, target.layout.positions, target.layout.max_len)
+        parts, layout = self._parts, target.layout
+        x, rotation = parts.embed(self, target.tokens, layout.positions, layout.max_len, self.target_dropout)
         for layer in self.decoder:
-            x = layer(x, memory, target.layout, memory_layout, rotation)
+            x = parts.decode(layer, x, memory, layout, memory_layout, rotation)
         y: Tensor = self.decoder_norm(x)
         return y
 
@@ -74,45 +86,57 @@ class Transformer(nn.Module):
         return F.linear(hidden, self.embedding.weight)
 
     @torch.no_grad()
-    def start_decoding(self, source: Packed, beam: int, max_length: int) -> DecoderState:
+    def start_decoding(self, source: Packed, beam: int, max_length: int, *, watching: bool = False) -> DecoderState:
         """Reads the source and makes room for `beam` hypotheses a sentence of at most `max_length` tokens.
 
         Hypotheses are numbered sentence by sentence: those of sentence s are s * beam to (s + 1) * beam - 1. A search
         loops over `decode_step`, `DecoderState.reorder` and, as sentences finish, `DecoderState.keep_sentences`.
+        With `watching`, the state notes where hypotheses look.
         """
         memory = self.encode(source)
-        layout = source.layout
+        layout, a = source.layout, self.architecture
+        projected = [layer.cross_attention.project_memory(memory) for layer in self._decoder_layers()]
+        if runs_kernels(projected[0][0]) and takes_heads(a.head_size) and not watching:
+            room = (layout.sentences * beam, max_length, a.heads, a.head_size)
+            caches = [
+                LayerCache(k.new_empty(room), k.new_empty(room), k.contiguous(), v.contiguous()) for k, v in projected
+            ]
+            return IndexedState(caches, layout.cu_seqlens, beam, max_length)
+        room = (layout.sentences * beam, a.heads, max_length, a.head_size)
         caches = []
-        for layer in self._decoder_layers():
+        for keys_and_values in projected:
             memory_keys, memory_values = (
                 layout.to_grid(x.flatten(1))
                 .view(layout.sentences, layout.max_len, *x.shape[1:])
                 .transpose(1, 2)
                 .contiguous()
-                for x in layer.cross_attention.project_memory(memory)
+                for x in keys_and_values
             )
-            room = (layout.sentences * beam, self.architecture.heads, max_length, self.architecture.head_size)
             caches.append(
                 LayerCache(memory_keys.new_empty(room), memory_keys.new_empty(room), memory_keys, memory_values)
             )
-        return DecoderState(caches, None if layout.rectangular else layout.grid.mask, beam, max_length)
+        mask = None if layout.rectangular else layout.grid.mask
+        return DecoderState(caches, mask, beam, max_length, watching=watching)
 
     @torch.no_grad()
     def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Appends one token to each hypothesis, [N], and gives the hidden vector that predicts the next, [N, d]."""
         state.check_room(tokens.shape[0])
-        positions = torch.full_like(tokens, state.step)
-        x, rotation = self._embed(tokens, positions, state.step + 1)
+        x, rotation = self._embed(tokens, state.positions(tokens), state.max_length, self.target_dropout)
         for layer, cache in zip(self._decoder_layers(), state.caches, strict=True):
             x = layer.step(x, cache, state, rotation)
-        state.step += 1
+        state.advance()
         y: Tensor = self.decoder_norm(x)
         return y
 
     def _decoder_layers(self) -> Iterator["DecoderLayer"]:
         return cast(Iterator[DecoderLayer], iter(self.decoder))
 
-    def _embed(self, tokens: Tensor, positions: Tensor, max_len: int) -> tuple[Tensor, Rotation | None]:
+    @property
+    def _parts(self) -> "_Parts":
+        return self._trained_parts if self.training and self._trained_parts is not None else _parts()
+
+    def _embed(self, tokens: Tensor, positions: Tensor, max_len: int, drop: Dropout) -> tuple[Tensor, Rotation | None]:
         """[T] tokens -> [T, d], and the angles by which attention turns queries and keys, if it does."""
         x = self.embedding(tokens) * math.sqrt(self.architecture.d_model)
         rotation = None
@@ -120,7 +144,7 @@ class Transformer(nn.Module):
             rotation = rotation_at(positions, self.architecture.head_size)
         else:
             x = x + self.positions(positions, max_len)
-        return dropout(x, self.architecture.dropout if self.training else 0.0), rotation
+        return drop(x), rotation
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -151,22 +175,22 @@ def _xavier(linear: nn.Linear, parts: int = 1, gain: float = 1.0) -> None:
 class EncoderLayer(nn.Module):
     def __init__(self, a: Architecture) -> None:
         super().__init__()
-        self.rate = a.dropout
         self.self_attention_norm = make_norm(a)
         self.self_attention = make_self_attention(a, causal=False)
+        self.self_attention_dropout, self.feed_forward_dropout = Dropout(a.dropout), Dropout(a.dropout)
         self.feed_forward_norm = make_norm(a)
         self.feed_forward = FeedForward(a)
 
     def forward(self, x: Tensor, layout: Layout, rotation: Rotation | None) -> Tensor:
-        rate = self.rate if self.training else 0.0
-        x = add_dropped(x, self.self_attention(self.self_attention_norm(x), layout, rotation), rate)
-        return add_dropped(x, self.feed_forward(self.feed_forward_norm(x)), rate)
+        x = self.self_attention_dropout.added(x, self.self_attention(self.self_attention_norm(x), layout, rotation))
+        return self.feed_forward_dropout.added(x, self.feed_forward(self.feed_forward_norm(x)))
 
 
 class DecoderLayer(nn.Module):
     def __init__(self, a: Architecture) -> None:
         super().__init__()
-        self.rate = a.dropout
+        self.self_attention_dropout, self.cross_attention_dropout = Dropout(a.dropout), Dropout(a.dropout)
+        self.feed_forward_dropout = Dropout(a.dropout)
         self.self_attention_norm = make_norm(a)
         self.self_attention = make_self_attention(a, causal=True)
         self.cross_attention_norm = make_norm(a)
@@ -179,19 +203,20 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor, layout: Layout, memory_layout: Layout, rotation: Rotation | None
     ) -> Tensor:
-        rate = self.rate if self.training else 0.0
-        x = add_dropped(x, self.self_attention(self.self_attention_norm(x), layout, rotation), rate)
-        x = add_dropped(x, self.cross_attention(self.cross_attention_norm(x), memory, layout, memory_layout), rate)
-        return add_dropped(x, self.feed_forward(self.feed_forward_norm(x)), rate)
+        y = self.self_attention(self.self_attention_norm(x), layout, rotation)
+        x = self.self_attention_dropout.added(x, y)
+        y = self.cross_attention(self.cross_attention_norm(x), memory, layout, memory_layout)
+        x = self.cross_attention_dropout.added(x, y)
+        return self.feed_forward_dropout.added(x, self.feed_forward(self.feed_forward_norm(x)))
 
     def step(self, x: Tensor, cache: LayerCache, state: DecoderState, rotation: Rotation | None) -> Tensor:
         """One more token for each hypothesis, [N, d] -> [N, d], with what came before taken from the cache."""
         q, k, v = self.self_attention.project(self.self_attention_norm(x), rotation)
-        x = x + self.self_attention.out(cache.attend_to_past(q, k, v, state.step))
+        x = x + self.self_attention.out(state.attend_to_past(cache, q, k, v))
         q = self.cross_attention.project_query(self.cross_attention_norm(x))
         if state.watching:
             state.attention = cache.weigh_source(q, state.memory_mask, state.beam)
-        x = x + self.cross_attention.out(cache.attend_to_source(q, state.memory_mask, state.beam))
+        x = x + self.cross_attention.out(state.attend_to_source(cache, q))
         y: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return y
 
@@ -202,7 +227,7 @@ class FeedForward(nn.Module):
     def __init__(self, a: Architecture) -> None:
         super().__init__()
         self.gated = a.activation == "swiglu"
-        self.rate = a.activation_dropout
+        self.dropout = Dropout(a.activation_dropout)
         self.widen = nn.Linear(a.d_model, a.feed_forward * (2 if self.gated else 1), bias=a.bias)
         self.narrow = nn.Linear(a.feed_forward, a.d_model, bias=a.bias)
 
@@ -210,10 +235,10 @@ class FeedForward(nn.Module):
         wide = self.widen(x)  # [T, feed_forward], or twice that
         if self.gated:
             gate, value = wide.chunk(2, dim=-1)
-            wide = F.silu(gate) * value
+            wide = self.dropout(F.silu(gate) * value)
         else:
-            wide = F.relu(wide, inplace=True)  # nothing else needs the values before
-        y: Tensor = self.narrow(dropout(wide, self.rate if self.training else 0.0))
+            wide = self.dropout.of_relu(wide)
+        y: Tensor = self.narrow(wide)
         return y
 
 
@@ -239,6 +264,18 @@ class Sinusoids(nn.Module):
         frequencies = torch.exp(torch.arange(half) * -(math.log(10_000) / (half - 1)))
         angles = (torch.arange(positions) + FIRST_POSITION)[:, None] * frequencies  # [positions, d/2]
         return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+class _Parts(NamedTuple):
+    """What a forward pass consists of: as written, or compiled."""
+
+    embed: Callable[..., tuple[Tensor, Rotation | None]]
+    encode: Callable[..., Tensor]
+    decode: Callable[..., Tensor]
+
+
+def _parts() -> _Parts:
+    return _Parts(Transformer._embed, EncoderLayer.forward, DecoderLayer.forward)
 
 
 def make_norm(a: Architecture) -> nn.Module:

@@ -15,6 +15,9 @@ from dragoman.config import Settings
 from dragoman.events import Event
 from dragoman.terminal import PLAIN_INTERVAL_S, count, size, span
 
+TOLD_SHARE = 0.1
+"""Shares of the batch are told again when one has moved by this much."""
+
 RECENT_STEPS = 50
 
 
@@ -117,6 +120,7 @@ class TerminalSink:
         self._last_line_at_s = -math.inf
         self._loss = math.nan
         self._header_due = True
+        self._shares: list[float] = []
 
     def record(self, event: Event) -> None:
         self._pace.record(event)
@@ -124,6 +128,8 @@ class TerminalSink:
             self._show_step(event)
         elif isinstance(event, events.EvaluationDone):
             self._show_evaluation(event)
+        elif isinstance(event, events.SharesChanged):
+            self._show_shares(event)
         else:
             self._say(event)
 
@@ -153,6 +159,14 @@ class TerminalSink:
             sample = event.samples[0]
             self._print(f"[dim]          {escape(sample['source'])} -> [/dim]{escape(sample['translation'])}")
 
+    def _show_shares(self, event: events.SharesChanged) -> None:
+        """Tell of shares that have moved since they were last told: small moves are the machines' daily noise."""
+        told = self._shares if len(self._shares) == len(event.shares) else [1 / len(event.shares)] * len(event.shares)
+        if max(abs(share - before) for share, before in zip(event.shares, told, strict=True)) >= TOLD_SHARE:
+            self._shares = event.shares
+            shares = " : ".join(f"{100 * share:.0f}" for share in event.shares)
+            self._print(f"From step {count(event.step + 1)} on, the shares of the batch are {shares} %.")
+
     def _say(self, event: Event) -> None:
         text = sentence(event)
         if text:
@@ -172,6 +186,16 @@ def sentence(event: Event) -> str:
                 f"[bold]{escape(event.run)}[/bold] {begun}: {event.parameters / 1e6:.1f} M parameters, {workers}, "
                 f"{event.device}, {event.precision}"
             )
+        case events.WorldChanged():
+            return f"From step {count(event.step + 1)} on: {escape(', '.join(event.workers))}."
+        case events.WorkersLost():
+            who = ", ".join(event.workers) or "The connection"
+            return f"[yellow]{escape(who)} was lost after step {count(event.step)}: {escape(event.reason)}.[/yellow]"
+        case events.WaitingLong():
+            return f"[yellow]Waiting after step {count(event.step)} for {escape(', '.join(event.workers))}.[/yellow]"
+        case events.ExchangeChosen():
+            every = f", every {event.every} steps in {event.wire}" if event.method == "local" else ""
+            return f"Exchange [bold]{event.method}[/bold]{every}: {escape(event.reason)}."
         case events.CheckpointFailed():
             return (
                 f"[bold red]The checkpoint of step {count(event.step)} could not be written ({escape(event.reason)}). "

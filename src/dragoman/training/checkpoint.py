@@ -79,6 +79,10 @@ class Snapshot:
         tensors = {WEIGHTS_FILE: self.weights, OPTIMIZER_FILE: self.optimizer}
         return tensors if self.trained is None else {**tensors, TRAINED_FILE: self.trained}
 
+    @classmethod
+    def from_files(cls, state: TrainingState, files: Mapping[str, Mapping[str, Tensor]]) -> "Snapshot":
+        return cls(state, files[WEIGHTS_FILE], files.get(TRAINED_FILE), files[OPTIMIZER_FILE])
+
 
 def copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies on the CPU that share nothing with the originals."""
@@ -99,6 +103,7 @@ class Checkpoints:
         self._keep_best = keep_best
         self._record = record
         self._writer: threading.Thread | None = None
+        self._owned = False
 
     def save(self, take_snapshot: Callable[[], Snapshot], links: Sequence[str]) -> None:
         """Copy what is to be saved, and write it while training goes on. Waits for the one before, if need be."""
@@ -152,10 +157,15 @@ class Checkpoints:
             if name not in kept:
                 shutil.rmtree(self._folder / name)
 
+    def own(self) -> None:
+        """Begin to write here, as the only one: clear away what a killed writer has left."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if not self._owned:
+            sweep(self._folder)
+        self._owned = True
+
     def newest_whole(self) -> Path | None:
         """The newest checkpoint that its checksums confirm. Damaged ones are named and passed over."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        sweep(self._folder)
         for name in names(self._folder):
             problem = find_damage(self._folder / name)
             if problem is None:
@@ -213,12 +223,16 @@ def find_damage(folder: Path) -> str | None:
     return None
 
 
+def identity(folder: Path) -> str:
+    """A name that copies of a checkpoint share, and no other has."""
+    return hashlib.sha256((folder / CHECKSUMS_FILE).read_bytes()).hexdigest()[:16]
+
+
 def load(folder: Path) -> Snapshot:
     """Read a checkpoint back."""
-    weights = read_tensors(folder / WEIGHTS_FILE)
-    trained = read_tensors(folder / TRAINED_FILE) if (folder / TRAINED_FILE).exists() else None
+    present = [file for file in (WEIGHTS_FILE, TRAINED_FILE, OPTIMIZER_FILE) if (folder / file).exists()]
     state = TrainingState.from_json(read_json(folder / STATE_FILE))
-    return Snapshot(state, weights, trained, read_tensors(folder / OPTIMIZER_FILE))
+    return Snapshot.from_files(state, {file: read_tensors(folder / file) for file in present})
 
 
 def average(folders: Sequence[Path]) -> dict[str, Tensor]:

@@ -4,11 +4,9 @@ The batch comes from the plan, its tokens are known to everyone, and each worker
 the sum. So the loss curve depends on the settings alone; workers, shares and interruptions change only the speed.
 """
 
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -21,33 +19,43 @@ from dragoman.errors import DragomanError
 from dragoman.events import (
     CheckpointsAveraged,
     Event,
-    MicroBatchesCut,
+    ExchangeChosen,
     RolledBack,
     RunEnded,
     RunStarted,
-    StepDone,
-    StepSkipped,
+    SharesChanged,
+    WaitingLong,
+    WorkersLost,
+    WorldChanged,
 )
 from dragoman.model.architecture import Architecture
 from dragoman.model.store import Description, load_model
 from dragoman.model.transformer import Transformer
 from dragoman.rundir import RunDir
-from dragoman.training import checkpoint
+from dragoman.training import checkpoint, method
+from dragoman.training.balance import Balance
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
+from dragoman.training.clock import Stopwatch
 from dragoman.training.cluster import Cluster
 from dragoman.training.evaluate import Evaluator, Judge
-from dragoman.training.exchange import PlainExchange
+from dragoman.training.exchange import STOPS, TIMES, TOKENS
 from dragoman.training.feed import Feed, Share
+from dragoman.training.gradients import Gradients
+from dragoman.training.group import Member, WorkersLostError
+from dragoman.training.handover import Progress, compare, hand_over
+from dragoman.training.keepers import find_keepers
+from dragoman.training.ledger import Ledger, Taken
 from dragoman.training.optimizer import RunningAverage, Updater
-from dragoman.training.precision import Precision, micro_tokens
+from dragoman.training.precision import Precision, micro_tokens, replays
+from dragoman.training.reading import Reading
+from dragoman.training.replica import Replica
 from dragoman.training.schedule import rate_at
+from dragoman.training.standing import take_in
 from dragoman.training.stop import Stop
 
-BATCHES_AHEAD = 3
+BATCHES_AHEAD = 8
 MOST_ROLLBACKS = 3
 ROLLBACK_FACTOR = 0.5
-SEED_STRIDE = 1_000_003  # A prime: seeds of different steps and ranks do not meet.
-HIGHER_IS_BETTER = frozenset({"bleu", "chrf"})
 
 
 class Trainer:
@@ -67,15 +75,27 @@ class Trainer:
         self._record = record
         architecture = Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())
         torch.manual_seed(settings.training.seed)
-        self._model = Transformer(architecture).to(cluster.device)
-        self._parameters = list(self._model.parameters())
-        self._updater = Updater(self._model, settings.optimizer)
+        model = Transformer(architecture).to(cluster.device)
+        self._parameters = list(model.parameters())
         decay = settings.optimizer.ema_decay
-        self._average = RunningAverage(self._model, decay) if decay else None
-        self._exchange = PlainExchange(cluster, self._parameters)
+        self._choice = method.Choice("plain")
+        self._replica = Replica(
+            model,
+            Updater(model, settings.optimizer),
+            RunningAverage(model, decay) if decay else None,
+            method.build(self._choice, settings.exchange, cluster, self._parameters),
+        )
         self._precision = Precision.choose(settings, cluster.device)
         piece_tokens = micro_tokens(settings, architecture, cluster.device, cluster.local_world)
-        self._feed = Feed(data.pairs("train"), data.tokenizer, settings.batch.tokens, settings.batch.seed, piece_tokens)
+        self._feed = Feed(
+            data.pairs("train"),
+            data.tokenizer,
+            settings.batch.tokens,
+            settings.batch.seed,
+            piece_tokens,
+            fixed_sizes=replays(self._precision, architecture, cluster.device),
+        )
+        self._gradients = Gradients(model, self._feed, self._precision, settings.training, cluster, record)
         self._evaluator = Evaluator(settings, data, cluster, self._precision, judge, piece_tokens)
         description = Description(architecture, data.languages, settings.decoding, data.tokenizer)
         kept = settings.checkpoint
@@ -84,118 +104,121 @@ class Trainer:
         self._checkpoints = Checkpoints(run.checkpoints, description, keep_last, keep_best, record)
         self._run = run
         self._data = data
+        self._compute = Stopwatch(cluster.device)
         self._state = TrainingState()
-        self._skipped_in_a_row = 0
+        self._history = ""
+        self._settled = True
+        """Whether all that was due after the last step is done."""
+        self._fallback: Snapshot | None = None
+        """Where an elastic world whose workers update by themselves returns to when it loses one."""
+        self._ledger = Ledger(cluster, self._tick, record)
+        self._shares: Ahead[Share] | None = None
+        self._balance = Balance([1.0])
+        self._keepers: frozenset[int] = frozenset()
+        self._look_every = 0
+        """Steps between looks at the exchange; 0 is never."""
+        self._ticked_at = time.perf_counter()
+        self._announced = False
+        self._sent_told = 0
+        cluster.on_hang = self._tell_of_waiting
 
     def train(self, stop: Stop) -> str:
         """Go on from the newest whole checkpoint, or begin, until the end. Gives the reason why it ended."""
-        started = time.perf_counter()
         self._resume()
-        self._announce()
-        elapsed_before_s = self._state.elapsed_s
-        feed = self._open_feed()
-        reason = "finished"
+        reason = None
         try:
-            while self._state.step < self._settings.training.steps:
-                step_started = time.perf_counter()
-                stop_wanted = self._step(next(feed), stop.requested, step_started)
-                self._state = replace(self._state, elapsed_s=elapsed_before_s + time.perf_counter() - started)
-                if self._skipped_in_a_row >= self._settings.training.skip_limit:
-                    if self._state.rollbacks >= MOST_ROLLBACKS:
-                        reason = "diverged"
-                        break
-                    feed.close()
-                    self._roll_back()
-                    feed = self._open_feed()
-                    continue
-                self._evaluate_and_save(stop_wanted)
-                if stop_wanted or self._out_of_patience():
-                    reason = "interrupted" if stop_wanted else "patience"
-                    break
+            while reason is None:
+                try:
+                    reason = self._advance(stop)
+                except WorkersLostError as lost:
+                    self._lose(lost)
         finally:
-            feed.close()
+            self._close_feed()
             self._checkpoints.wait()
-        if reason in ("finished", "patience") and self._settings.checkpoint.average:
-            self._save_average()
         self._record(
-            RunEnded(rank=self._cluster.rank, step=self._state.step, reason=reason, elapsed_s=self._state.elapsed_s)
+            RunEnded(rank=self._cluster.slot, step=self._state.step, reason=reason, elapsed_s=self._state.elapsed_s)
         )
         return reason
 
-    def _open_feed(self) -> Ahead[Share]:
-        shares = self._settings.training.shares or (1.0,) * self._cluster.world
-        return Ahead(self._feed.shares(self._state.position, shares, self._cluster.rank), BATCHES_AHEAD)
+    def _advance(self, stop: Stop) -> str | None:
+        """One step and what is due after it. Gives the reason to end, if there is one."""
+        # Weights that differ between meetings cannot be handed to a newcomer: he waits for the next one.
+        changed = self._replica.exchange.common and self._cluster.renew()
+        if changed or self._shares is None:
+            self._meet()
+        if self._settled:
+            if self._state.step >= self._settings.training.steps:
+                return self._finish("finished")
+            assert self._shares is not None
+            self._step(next(self._shares), stop.requested)
+            if self._ledger.skipped_in_a_row >= self._settings.training.skip_limit:
+                return self._roll_back()
+        if self._settle():
+            return "interrupted"
+        return self._finish("patience") if self._out_of_patience() else None
 
-    def _step(self, share: Share, stop_requested: bool, started: float) -> bool:
-        """One update from one global batch. Says whether any worker was asked to stop."""
-        step = self._state.step + 1
+    def _step(self, share: Share, stop_requested: bool) -> None:
+        """One update from one global batch."""
+        cluster, step = self._cluster, self._state.step + 1
+        cluster.pulse.doing = f"step {step}, computing"
+        self._compute.start()
         sums, pieces = self._gradients(share, step)
-        loss_sum, nll_sum, stops = self._exchange(torch.cat([sums, sums.new_tensor([stop_requested])])).tolist()
-        norm = float(torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None]))
+        self._compute.stop()
+        compute_s = self._compute.seconds
+        cluster.pulse.doing = f"step {step}, waiting"
+        exchange_started = time.perf_counter()
+        words = self._replica.exchange.gradients(
+            self._words(sums, share.my_target_tokens, stop_requested, compute_s), share.target_tokens
+        )
+        exchange_s = time.perf_counter() - exchange_started
+        losses = sums if cluster.world == 1 else words[:TOKENS]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         rate = self._rate(step)
         self._state = replace(self._state, step=step, position=share.next_position, loss=None)
-        loss = loss_sum / share.target_tokens
-        if math.isfinite(loss) and math.isfinite(norm):
-            self._skipped_in_a_row = 0
-            self._clip(norm)
-            self._updater.step(rate)
-            if self._average is not None:
-                self._average.update(step)
-            self._record(
-                StepDone(
-                    rank=self._cluster.rank,
-                    step=step,
-                    epoch=share.position.epoch,
-                    batch=share.position.batch,
-                    loss=loss,
-                    nll=nll_sum / share.target_tokens,
-                    gradient_norm=norm,
-                    learning_rate=rate,
-                    source_tokens=share.source_tokens,
-                    target_tokens=share.target_tokens,
-                    pairs=share.global_pairs,
-                    step_s=time.perf_counter() - started,
-                    micro_batches=pieces,
-                )
-            )
-        else:
-            self._skipped_in_a_row += 1
-            self._record(
-                StepSkipped(
-                    rank=self._cluster.rank, step=step, loss=loss, gradient_norm=norm, in_a_row=self._skipped_in_a_row
-                )
-            )
-        self._model.zero_grad()
-        return bool(stops > 0)
+        self._settled = False
+        taken = Taken(
+            share=share,
+            step=step,
+            tokens=share.my_target_tokens if cluster.world == 1 else int(words[TOKENS]),
+            rate=rate,
+            compute_s=compute_s,
+            exchange_s=exchange_s,
+            sent_bytes=cluster.bytes_sent - self._sent_told,
+            pieces=pieces,
+            reading=Reading(torch.cat([losses, norm.reshape(1)])),
+        )
+        self._sent_told = cluster.bytes_sent
+        updater, average = self._replica.updater, self._replica.average
+        if self._reads_later:
+            updater.step_unread(rate, losses[0], norm, self._settings.optimizer.clip_norm)
+        elif taken.is_finite:
+            self._clip(float(norm))
+            updater.step(rate)
+        if average is not None and (self._reads_later or taken.is_finite):
+            average.update(step)
+        self._ledger.add(taken, wait=not self._reads_later)
+        self._replica.model.zero_grad()
 
-    def _gradients(self, share: Share, step: int) -> tuple[Tensor, int]:
-        """This worker's part of the gradient: sums of both losses, and the number of pieces it took.
+    @property
+    def _reads_later(self) -> bool:
+        """Whether numbers may arrive late. Not where others' decide what all do next."""
+        return self._cluster.device.type == "cuda" and self._cluster.world == 1
 
-        A share that does not fit into memory is cut further and taken again. The others wait at the exchange, and
-        nothing that they see changes.
-        """
-        limit = self._feed.micro_tokens
-        pieces = share.pieces if share.micro_tokens <= limit else self._feed.cut(share.pairs, limit)
-        while True:
-            # A seed for every step and worker: dropout is the same again after a resume, whatever ran before.
-            torch.manual_seed((self._settings.training.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank)
-            try:
-                sums = torch.zeros(2, device=self._cluster.device)
-                for piece in pieces:
-                    with self._precision.autocast():
-                        loss, nll = self._model(piece.to(self._cluster.device), self._settings.training.label_smoothing)
-                    (loss / share.target_tokens).backward()
-                    sums += torch.stack([loss.detach(), nll])
-                return sums, len(pieces)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error) or len(pieces) >= len(share.pairs):
-                    raise
-                reason = str(error).splitlines()[0]
-            # Outside of the handler, so that the failed pass and its memory are gone.
-            self._model.zero_grad()
-            limit = self._feed.micro_tokens = max(1, limit // 2)
-            pieces = self._feed.cut(share.pairs, limit)
-            self._record(MicroBatchesCut(rank=self._cluster.rank, step=step, micro_batches=len(pieces), reason=reason))
+    def _words(self, sums: Tensor, tokens: int, stop_requested: bool, compute_s: float) -> Tensor:
+        """What travels beside the gradient: losses, tokens, a wish to stop, and each worker's time at its place."""
+        if self._cluster.world == 1:
+            # No one else's sums are to be added, and a GPU that is not asked need not be waited for.
+            return torch.tensor([0.0, 0.0, tokens, stop_requested, compute_s])
+        times = [0.0] * self._cluster.world
+        times[self._cluster.rank] = compute_s
+        return torch.cat([sums, sums.new_tensor([tokens, stop_requested, *times])])
+
+    def _tick(self) -> float:
+        """Seconds since the last tick, which count as training time."""
+        now = time.perf_counter()
+        spent_s, self._ticked_at = now - self._ticked_at, now
+        self._state = replace(self._state, elapsed_s=self._state.elapsed_s + spent_s)
+        return spent_s
 
     def _rate(self, step: int) -> float:
         settings = self._settings
@@ -207,102 +230,218 @@ class Trainer:
         if limit and norm > limit:
             torch._foreach_mul_([p.grad for p in self._parameters if p.grad is not None], limit / norm)
 
-    def _evaluate_and_save(self, stopping: bool) -> None:
-        """What is due after this step: an evaluation, a checkpoint, both or neither."""
+    def _settle(self) -> bool:
+        """What is due after a step: an evaluation, a checkpoint, both or neither. True: someone wants to stop."""
         step, settings = self._state.step, self._settings
         last = step == settings.training.steps
+        looking = self._look_every > 0 and step % self._look_every == 0
+        evaluating = last or step % settings.evaluation.every == 0
+        saving = evaluating or step % settings.checkpoint.every == 0
+        words = self._replica.exchange.settle(flush=evaluating or saving or looking)
+        stopping = words is not None and bool(words[STOPS] > 0)
+        if evaluating or saving or stopping:
+            self._ledger.tell_all()
+        if stopping and not saving:
+            self._replica.exchange.settle(flush=True)
         links: list[str] = []
-        evaluating = last or (step % settings.evaluation.every == 0 and not stopping)
-        if evaluating:
+        if evaluating and (last or not stopping):
             links = self._evaluate()
-        due = evaluating or stopping or step % settings.checkpoint.every == 0
-        if due and self._cluster.is_first:
-            self._checkpoints.save(self._snapshot, links)
+        if (saving or stopping) and self._cluster.rank in self._keepers:
+            self._checkpoints.save(lambda: self._replica.snapshot(self._state), links)
+        self._settled = True
+        if words is not None:
+            self._follow(words[TIMES:].tolist())
+            self._note_meeting()
+        if looking:
+            self._choose_exchange()
+        self._tick()
+        return stopping
+
+    def _note_meeting(self) -> None:
+        """Remember where all workers were together, if they are now to go on by themselves and might get lost."""
+        if self._choice.method == "local" and self._cluster.elastic:
+            self._fallback = self._replica.snapshot(self._state)
+
+    def _follow(self, seconds: Sequence[float]) -> None:
+        """Let the shares follow the workers' speeds."""
+        if self._balance.follow(seconds):
+            self._record(
+                SharesChanged(rank=self._cluster.slot, step=self._state.step, shares=list(self._balance.shares))
+            )
+            self._open_feed()
 
     def _evaluate(self) -> list[str]:
         """Judge the model, and say which checkpoints this step becomes the best of."""
-        if self._average is not None:
-            self._average.swap()
-        done = self._evaluator.evaluate(self._model, self._state.step)
-        if self._average is not None:
-            self._average.swap()
+        average = self._replica.average
+        self._cluster.pulse.doing = f"step {self._state.step}, evaluating"
+        if average is not None:
+            average.swap()
+        try:
+            done = self._evaluator.evaluate(self._replica.model, self._state.step)
+        finally:
+            if average is not None:
+                average.swap()
         self._record(done)
-        values = {"loss": done.nll, "bleu": done.bleu, "chrf": done.chrf}
-        better = [name for name, value in values.items() if value is not None and self._is_best(name, value)]
-        best = {**self._state.best, **{name: value for name in better if (value := values[name]) is not None}}
-        patient = self._settings.evaluation.patience_metric in better
-        self._state = replace(
-            self._state, best=best, loss=done.nll, stale_evaluations=0 if patient else self._state.stale_evaluations + 1
-        )
-        return [link for name, link in _LINKS.items() if name in better]
-
-    def _is_best(self, metric: str, value: float) -> bool:
-        known = self._state.best.get(metric)
-        if known is None:
-            return True
-        return value > known if metric in HIGHER_IS_BETTER else value < known
+        self._state, links = take_in(self._state, done, self._settings.evaluation.patience_metric)
+        return links
 
     def _out_of_patience(self) -> bool:
         patience = self._settings.evaluation.patience
         return bool(patience) and self._state.stale_evaluations >= patience
 
-    def _snapshot(self) -> Snapshot:
-        trained = checkpoint.copy_tensors(self._model.state_dict())
-        optimizer = checkpoint.copy_tensors(self._updater.state())
-        if self._average is None:
-            return Snapshot(self._state, trained, None, optimizer)
-        return Snapshot(self._state, checkpoint.copy_tensors(self._average.weights), trained, optimizer)
-
-    def _resume(self) -> None:
-        """Take up the newest whole checkpoint. The first worker looks for it; all of them load the same one."""
-        if name := self._newest_checkpoint():
-            self._load(self._run.checkpoints / name)
-
-    def _newest_checkpoint(self) -> str | None:
-        found = self._checkpoints.newest_whole() if self._cluster.is_first else None
-        return self._cluster.share(found.name if found is not None else None)
-
-    def _load(self, folder: Path) -> None:
-        snapshot = checkpoint.load(folder)
-        self._model.load_state_dict(dict(snapshot.trained or snapshot.weights))
-        self._updater.load_state(snapshot.optimizer)
-        if self._average is not None:
-            for name, tensor in snapshot.weights.items():
-                self._average.weights[name].copy_(tensor)
+    def _resume(self) -> bool:
+        """Take up the newest whole checkpoint of this machine, if it has one. Others may have a newer one."""
+        found = self._checkpoints.newest_whole()
+        if found is None:
+            return False
+        snapshot = checkpoint.load(found)
+        self._replica.restore(snapshot)
         self._state = snapshot.state
+        self._history = checkpoint.identity(found)
+        return True
 
-    def _roll_back(self) -> None:
-        """Return to the last good checkpoint with a lower rate; where there is none, say what to change."""
+    def _meet(self) -> None:
+        """In a new world: bring all workers to the same state, and agree on who does what."""
+        self._ledger.tell_all()
+        cluster, shares = self._cluster, self._settings.training.shares
+        self._catch_up(Progress(self._state.step, self._settled, self._history))
+        self._keepers = find_keepers(cluster, self._run.checkpoints)
+        if cluster.rank in self._keepers:
+            self._checkpoints.own()
+        set_shares = None if isinstance(shares, str) else [shares[member.slot] for member in cluster.members]
+        self._balance = Balance(set_shares or [1.0] * cluster.world, follows=shares == "auto" and cluster.machines > 1)
+        self._open_feed()
+        self._choose_exchange(self._choice.link)
+        self._announce()
+        self._note_meeting()
+        self._tick()
+
+    def _catch_up(self, mine: Progress) -> bool:
+        """Give everyone the state of the worker that has come furthest, where anyone's differs. False: none has any."""
+        furthest, known, self._history = compare(self._cluster, mine)
+        if known[furthest].step < 0:
+            return False
+        if any(progress != known[furthest] for progress in known):
+            giving = self._cluster.rank == furthest
+            snapshot = hand_over(self._cluster, furthest, self._replica.snapshot(self._state) if giving else None)
+            if not giving:
+                self._replica.restore(snapshot)
+                self._state, self._settled = snapshot.state, known[furthest].settled
+                self._ledger.skipped_in_a_row = 0
+        return True
+
+    def _choose_exchange(self, known: method.Link | None = None) -> None:
+        """Settle on a method for this world, and say so when it is another than before."""
+        settings, cluster = self._settings.exchange, self._cluster
+        choice = method.decide(settings, cluster, self._parameters, self._compute.seconds, self._rehearse, known)
+        self._look_every = choice.look_every
+        owed = self._replica.exchange.state()
+        self._replica.exchange = method.build(choice, settings, cluster, self._parameters)
+        self._replica.exchange.load_state(owed)
+        if choice.dials != self._choice.dials and cluster.world > 1:
+            self._record(
+                ExchangeChosen(
+                    rank=cluster.slot,
+                    step=self._state.step,
+                    method=choice.method,
+                    every=choice.every,
+                    wire=choice.wire,
+                    reason=choice.reason,
+                )
+            )
+        self._choice = choice
+
+    def _rehearse(self) -> float:
+        """Compute the next step without taking it, twice: the first time everything is cold. Gives its seconds."""
+        assert self._shares is not None
+        share = next(self._shares)
+        for _ in range(2):
+            self._compute.start()
+            self._gradients(share, self._state.step + 1)
+            self._compute.stop()
+            self._replica.model.zero_grad()
+        if self._cluster.device.type == "cuda":
+            torch.cuda.synchronize()
+        self._open_feed()
+        return self._compute.seconds
+
+    def _open_feed(self) -> None:
+        """Make shares ahead from the present position on, with the present shares."""
+        self._close_feed()
+        shares = self._feed.shares(self._state.position, self._balance.shares, self._cluster.rank)
+        self._shares = Ahead(shares, BATCHES_AHEAD)
+
+    def _close_feed(self) -> None:
+        if self._shares is not None:
+            self._shares.close()
+            self._shares = None
+
+    def _lose(self, lost: WorkersLostError) -> None:
+        """Someone is gone. In an elastic world the others go on; a static one has to be started again."""
+        cluster = self._cluster
+        self._record(
+            WorkersLost(
+                rank=cluster.slot,
+                step=self._state.step,
+                workers=[_describe(member, words) for member, words in lost.missing],
+                reason=lost.reason,
+            )
+        )
+        if not cluster.elastic:
+            raise lost
+        cluster.lose()
+        self._replica.model.zero_grad()
+        self._close_feed()
+        if self._fallback is not None:
+            self._replica.restore(self._fallback)
+            self._state, self._settled = self._fallback.state, True
+
+    def _roll_back(self) -> str | None:
+        """Return to the last good checkpoint with a lower rate. Gives the reason to end where that has not helped."""
+        self._ledger.tell_all()
+        if self._state.rollbacks >= MOST_ROLLBACKS:
+            return "diverged"
         from_step = self._state.step
         factor, rollbacks = self._state.rate_factor * ROLLBACK_FACTOR, self._state.rollbacks + 1
         self._checkpoints.wait()
-        name = self._newest_checkpoint()
-        if name is None:
+        found = self._resume()
+        if not self._catch_up(Progress(self._state.step if found else -1, True, self._history if found else "")):
+            skipped = self._ledger.skipped_in_a_row
             raise DragomanError(
-                f"The loss was not finite for {self._skipped_in_a_row} steps in a row, before the first checkpoint: "
+                f"The loss was not finite for {skipped} steps in a row, before the first checkpoint: "
                 "lower schedule.rate, lengthen schedule.warmup_steps, or set optimizer.clip_norm."
             )
-        self._load(self._run.checkpoints / name)
         self._state = replace(self._state, rate_factor=factor, rollbacks=rollbacks)
-        self._skipped_in_a_row = 0
+        self._settled, self._ledger.skipped_in_a_row = True, 0
+        self._open_feed()
         self._record(
-            RolledBack(rank=self._cluster.rank, from_step=from_step, to_step=self._state.step, rate_factor=factor)
+            RolledBack(rank=self._cluster.slot, from_step=from_step, to_step=self._state.step, rate_factor=factor)
         )
+        return None
+
+    def _finish(self, reason: str) -> str:
+        """Average checkpoints, if so set, before the run ends for this reason."""
+        if self._settings.checkpoint.average:
+            self._checkpoints.wait()
+            self._save_average()
+        return reason
 
     def _save_average(self) -> None:
         """Average the weights of the newest or the best checkpoints, and judge the result."""
         kept, folder = self._settings.checkpoint, self._run.checkpoints
+        model = Transformer(self._replica.model.architecture).to(self._cluster.device)
         names: list[str] = []
         if self._cluster.is_first:
             names = checkpoint.names(folder) if kept.average_of == "last" else checkpoint.best(folder, kept.average)
             names = names[: kept.average]
-            self._checkpoints.write_average(self._state.step, names)
+            model = load_model(self._checkpoints.write_average(self._state.step, names), self._cluster.device).model
         names = self._cluster.share(names)
-        model = load_model(folder / checkpoint.AVERAGED, self._cluster.device).model
+        for tensor in model.state_dict().values():
+            self._cluster.broadcast(tensor, 0)
         done = self._evaluator.evaluate(model, self._state.step)
         self._record(
             CheckpointsAveraged(
-                rank=self._cluster.rank,
+                rank=self._cluster.slot,
                 step=self._state.step,
                 names=names,
                 nll=done.nll,
@@ -312,14 +451,21 @@ class Trainer:
         )
 
     def _announce(self) -> None:
+        """Tell of the start, and later of every change of the world."""
         cluster = self._cluster
+        workers = [_describe(member) for member in cluster.members]
+        if self._announced:
+            self._record(WorldChanged(rank=cluster.slot, step=self._state.step, workers=workers))
+            return
+        self._announced = True
         self._record(
             RunStarted(
-                rank=cluster.rank,
+                rank=cluster.slot,
                 run=self._run.path.name,
                 version=__version__,
                 torch_version=torch.__version__,
                 world=cluster.world,
+                workers=workers,
                 device=_device_name(cluster.device),
                 host=cluster.host,
                 parameters=sum(parameter.numel() for parameter in self._parameters),
@@ -331,13 +477,18 @@ class Trainer:
             )
         )
 
+    def _tell_of_waiting(self, waited_for: Sequence[tuple[Member, str]]) -> None:
+        self._record(
+            WaitingLong(
+                rank=self._cluster.slot,
+                step=self._state.step,
+                workers=[_describe(member, words) for member, words in waited_for],
+            )
+        )
 
-_LINKS = {"loss": checkpoint.BEST_LOSS, "bleu": checkpoint.BEST_BLEU}
 
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has an exception of its own; the CPU's allocator says it in words."""
-    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
+def _describe(member: Member, words: str = "") -> str:
+    return f"{member} ({words})" if words else str(member)
 
 
 def _device_name(device: torch.device) -> str:

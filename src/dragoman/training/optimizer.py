@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.config import Optimizer as OptimizerSettings
+from dragoman.training.muon import Muon
 
 
 class Updater:
@@ -19,11 +20,8 @@ class Updater:
         self._optimizers: list[torch.optim.Optimizer] = []
         self._names = [name for name, _ in others]
         if settings.algorithm == "muon":
-            # This scaling gives Muon's updates the size of AdamW's, so that one rate suits both.
-            muon = torch.optim.Muon(
-                _values(matrices), weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw"
-            )
-            self._optimizers.append(muon)
+            parts = [_parts(name) for name, _ in matrices]
+            self._optimizers.append(Muon(_values(matrices), parts, settings.weight_decay))
             self._names = [name for name, _ in (*matrices, *others)]
         else:
             adamw_groups.append({"params": _values(matrices), "weight_decay": settings.weight_decay})
@@ -40,6 +38,16 @@ class Updater:
                 group["lr"] = rate
             optimizer.step()
 
+    def step_unread(self, rate: float, loss: Tensor, norm: Tensor, limit: float) -> None:
+        """The same on a GPU, with the gradient clipped to `limit`, unless that is 0, and nothing changed where the loss
+        or the norm is not finite; without waiting to know either.
+        """
+        found_inf = (~(loss + norm).isfinite()).float()
+        grad_scale = (norm / limit).clamp(min=1.0) if limit else None
+        for optimizer in self._optimizers:
+            optimizer.found_inf, optimizer.grad_scale = found_inf, grad_scale  # type: ignore[attr-defined]
+        self.step(rate)
+
     def state(self) -> dict[str, Tensor]:
         """All state as tensors, named `parameter/quantity`."""
         return {
@@ -55,10 +63,8 @@ class Updater:
             by_parameter.setdefault(name, {})[quantity] = value
         for name, optimizer, parameter in self._owned():
             quantities = by_parameter.get(name, {})
-            # AdamW counts its steps in a tensor that stays where it was made.
             optimizer.state[parameter] = {
-                quantity: value.clone() if quantity == "step" else value.to(parameter.device, copy=True)
-                for quantity, value in quantities.items()
+                quantity: value.to(parameter.device, copy=True) for quantity, value in quantities.items()
             }
 
     def _owned(self) -> Iterable[tuple[str, torch.optim.Optimizer, Tensor]]:
@@ -95,6 +101,14 @@ class RunningAverage:
 def _is_matrix(name: str, parameter: Tensor) -> bool:
     """Weights of linear layers. Embeddings are tables, not maps, and are treated like the rest."""
     return parameter.ndim == 2 and "embedding" not in name
+
+
+def _parts(name: str) -> int:
+    """How many matrices lie together in one parameter."""
+    return next((count for fused, count in _FUSED.items() if fused in name), 1)
+
+
+_FUSED = {"qkv.": 3, "key_value.": 2}
 
 
 def _values(named: Iterable[tuple[str, nn.Parameter]]) -> list[nn.Parameter]:

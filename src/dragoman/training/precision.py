@@ -8,6 +8,7 @@ import torch
 
 from dragoman.config import Settings
 from dragoman.model.architecture import Architecture
+from dragoman.model.kernels import has_kernels, takes_heads
 
 CPU_MICRO_TOKENS = 4096
 """Activations of more tokens no longer fit a processor's caches, and gain nothing."""
@@ -45,6 +46,11 @@ def _multiplies_bf16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def replays(precision: Precision, architecture: Architecture, device: torch.device) -> bool:
+    """Whether training runs compiled and replayed, on our own kernels: they take half precision and such heads."""
+    return has_kernels(device) and precision.dtype == torch.bfloat16 and takes_heads(architecture.head_size)
 
 
 def micro_tokens(settings: Settings, architecture: Architecture, device: torch.device, neighbours: int) -> int:

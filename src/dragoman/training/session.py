@@ -14,12 +14,17 @@ from dragoman.config import Settings, settings_from_json
 from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
 from dragoman.events import Event, RunStarted
-from dragoman.rundir import EventLog, RunDir, read_json, write_json
+from dragoman.rundir import EventLog, RunDir, locked, read_json, write_json
 from dragoman.telemetry.sinks import Sink, TensorBoardSink, TerminalSink
-from dragoman.training.cluster import Cluster
+from dragoman.training.cluster import Cluster, join
 from dragoman.training.evaluate import Judge
+from dragoman.training.group import WorkersLostError
 from dragoman.training.loop import Trainer
 from dragoman.training.stop import Stop
+
+EXIT_LOST = 3
+"""Of a worker whose static world has lost another."""
+EXIT_DIVERGED = 1
 
 FIXED_SECTIONS = ("model", "batch")
 """What must not change in the middle of a run: the shape of the weights, and the plan that the position points into."""
@@ -40,22 +45,31 @@ def train(job: Job, make_judge: Callable[[Settings, DataSet], Judge]) -> str:
     """Train as this process's environment says: alone, or as one of several workers. Gives the reason of the end."""
     if job.threads:
         torch.set_num_threads(job.threads)
-    cluster = Cluster.join()
+    cluster = join()
     stop = Stop()
     try:
         with stop.listening():  # Only now: a worker that is still waiting for others has nothing to save.
-            return _train(job, cluster, stop, make_judge)
+            reason = _train(job, cluster, stop, make_judge)
+    except WorkersLostError as lost:
+        print(f"error: {lost}", file=sys.stderr, flush=True)
+        os._exit(EXIT_LOST)  # What still waits for the dead would keep this process from ending.
     finally:
         cluster.leave()
+    if cluster.elastic:
+        sys.stdout.flush()
+        os._exit(EXIT_DIVERGED if reason == "diverged" else 0)  # As above: in such a world some may have died.
+    return reason
 
 
 def _train(job: Job, cluster: Cluster, stop: Stop, make_judge: Callable[[Settings, DataSet], Judge]) -> str:
     data = DataSet(job.data)
     run = RunDir(job.run)
-    problem = cluster.share(open_run(run, job.settings, data) if cluster.is_first else None)
-    if problem is not None:
-        raise DragomanError(problem)
-    check_world(job.settings, cluster.world)
+    problem = open_run(run, job.settings, data)
+    # In a static world all must hear of a problem that only one has: they would wait for it.
+    problems = [problem] if cluster.elastic else cluster.gather(problem)
+    if found := [each for each in problems if each is not None]:
+        raise DragomanError(found[0])
+    check_shares(job.settings, cluster.workers)
     broadcast = Broadcast(run, job.settings, cluster)
     try:
         judge = make_judge(job.settings, data)
@@ -68,17 +82,24 @@ class Broadcast:
     """Tells every event to the log of this worker, and those of the first worker to people too."""
 
     def __init__(self, run: RunDir, settings: Settings, cluster: Cluster) -> None:
-        self._run = run
-        self._log = EventLog(run.events_of(cluster.rank))
-        self._speaks = cluster.is_first
-        self._sinks: list[Sink] = [TerminalSink(Console(file=sys.stdout), settings)] if self._speaks else []
+        self._run, self._settings, self._cluster = run, settings, cluster
+        self._log = EventLog(run.events_of(cluster.slot))
+        self._sinks: list[Sink] = []
 
     def record(self, event: Event) -> None:
-        if isinstance(event, RunStarted) and self._speaks:
-            self._sinks.append(TensorBoardSink(self._run.tensorboard, event.resumed_step))
         self._log.record(event)
-        for sink in self._sinks:
-            sink.record(event)
+        # Who is first may change: where the machines come and go, the next one takes over.
+        if self._cluster.is_first and not self._sinks:
+            self._sinks = [
+                TerminalSink(Console(file=sys.stdout), self._settings),
+                TensorBoardSink(
+                    self._run.tensorboard,
+                    event.resumed_step if isinstance(event, RunStarted) else getattr(event, "step", 0),
+                ),
+            ]
+        if self._cluster.is_first:
+            for sink in self._sinks:
+                sink.record(event)
 
     def close(self) -> None:
         for sink in self._sinks:
@@ -88,6 +109,12 @@ class Broadcast:
 
 def open_run(run: RunDir, settings: Settings, data: DataSet) -> str | None:
     """Begin a run's folder, or check that an earlier one can go on with these settings. Gives the problem, if any."""
+    run.path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(run.path.parent):  # Workers of a machine come here at the same time.
+        return _open_run(run, settings, data)
+
+
+def _open_run(run: RunDir, settings: Settings, data: DataSet) -> str | None:
     content = {"settings": settings.model_dump(mode="json"), "data": data.manifest.identity}
     if run.config.exists():
         earlier = read_json(run.config)
@@ -115,12 +142,11 @@ def _changed(earlier: Settings, now: Settings) -> list[str]:
     return [f"{key} was {before[key]}, not {after[key]}" for key in before if before[key] != after[key]]
 
 
-def check_world(settings: Settings, world: int) -> None:
+def check_shares(settings: Settings, workers: int) -> None:
     shares = settings.training.shares
-    if shares and len(shares) != world:
-        raise DragomanError(
-            f"training.shares = {list(shares)} names {len(shares)} workers, but there are {world}: give one share each."
-        )
+    if not isinstance(shares, str) and len(shares) != workers:
+        named = f"training.shares = {list(shares)} names {len(shares)} workers"
+        raise DragomanError(f"{named}, but there are {workers}: give one share each.")
 
 
 def launched_by_others() -> bool:

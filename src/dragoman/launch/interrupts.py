@@ -1,0 +1,33 @@
+"""Ctrl-C on a launcher: the first asks everyone to save, a second leaves at once."""
+
+import signal
+from types import FrameType
+
+
+class Interrupts:
+    """Takes SIGINT and SIGTERM while it is entered, and remembers them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._told = False
+
+    def __enter__(self) -> "Interrupts":
+        self._earlier = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._earlier.items():
+            signal.signal(number, handler)
+
+    @property
+    def first_time(self) -> bool:
+        """True once, after the first signal."""
+        told, self._told = self._told, self._count > 0
+        return self._told and not told
+
+    @property
+    def leave_at_once(self) -> bool:
+        return self._count > 1
+
+    def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the form of a signal handler)
+        self._count += 1

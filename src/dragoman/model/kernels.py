@@ -1,0 +1,28 @@
+"""Where our own kernels run: they need Triton, half precision and Ampere or later."""
+
+import importlib.util
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+def runs_kernels(x: Tensor) -> bool:
+    """Whether kernels of ours can work on such a tensor."""
+    return x.is_cuda and x.dtype in HALF and has_kernels(x.device)
+
+
+def takes_heads(size: int) -> bool:
+    """Whether attention kernels of ours take heads of so many features: matrix units want powers of two."""
+    return size >= 16 and size.bit_count() == 1
+
+
+@lru_cache
+def has_kernels(device: torch.device) -> bool:
+    return (
+        device.type == "cuda"
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and importlib.util.find_spec("triton") is not None
+    )

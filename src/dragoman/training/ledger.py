@@ -1,0 +1,100 @@
+"""The steps that were taken, told as soon as their numbers have arrived."""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dragoman.events import Event, StepDone, StepSkipped
+from dragoman.training.cluster import Cluster
+from dragoman.training.feed import Share
+from dragoman.training.reading import Reading
+
+UNREAD_STEPS = 2
+"""Steps of a GPU whose losses may still be on their way: reading at once would let it wait for Python."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A step that was taken, whose numbers may not have been read yet."""
+
+    share: Share
+    step: int
+    tokens: int
+    """Target tokens that the sums of losses are over."""
+    rate: float
+    compute_s: float
+    exchange_s: float
+    sent_bytes: int
+    pieces: int
+    reading: Reading
+    """Sums of both losses, and the norm of the gradient."""
+
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """Both losses a token, and the norm."""
+        loss_sum, nll_sum, norm = self.reading.values()
+        return loss_sum / max(self.tokens, 1), nll_sum / max(self.tokens, 1), norm
+
+    @property
+    def is_finite(self) -> bool:
+        return all(map(math.isfinite, (self.numbers[0], self.numbers[2])))
+
+
+class Ledger:
+    """Records steps in their order, and how many were skipped in a row."""
+
+    def __init__(self, cluster: Cluster, tick: Callable[[], float], record: Callable[[Event], None]) -> None:
+        self._cluster = cluster
+        self._tick = tick
+        """Gives the seconds since it was last called."""
+        self._record = record
+        self._unread: deque[Taken] = deque()
+        self.skipped_in_a_row = 0
+
+    def add(self, taken: Taken, *, wait: bool) -> None:
+        """Take in a step. Without `wait`, the last few may stay untold for now."""
+        self._unread.append(taken)
+        self._tell(all_but=0 if wait else UNREAD_STEPS)
+
+    def tell_all(self) -> None:
+        self._tell(all_but=0)
+
+    def _tell(self, all_but: int) -> None:
+        while len(self._unread) > all_but:
+            taken = self._unread.popleft()
+            if taken.is_finite:
+                self.skipped_in_a_row = 0
+                self._record(self._done(taken))
+            else:
+                self.skipped_in_a_row += 1
+                self._record(self._skipped(taken))
+
+    def _skipped(self, taken: Taken) -> StepSkipped:
+        loss, _, norm = taken.numbers
+        return StepSkipped(
+            rank=self._cluster.slot, step=taken.step, loss=loss, gradient_norm=norm, in_a_row=self.skipped_in_a_row
+        )
+
+    def _done(self, taken: Taken) -> StepDone:
+        share = taken.share
+        loss, nll, norm = taken.numbers
+        return StepDone(
+            rank=self._cluster.slot,
+            step=taken.step,
+            epoch=share.position.epoch,
+            batch=share.position.batch,
+            loss=loss,
+            nll=nll,
+            gradient_norm=norm,
+            learning_rate=taken.rate,
+            source_tokens=share.source_tokens,
+            target_tokens=share.target_tokens,
+            pairs=share.global_pairs,
+            step_s=self._tick(),
+            compute_s=taken.compute_s,
+            exchange_s=taken.exchange_s,
+            sent_bytes=taken.sent_bytes,
+            share=share.my_target_tokens / share.target_tokens,
+            micro_batches=taken.pieces,
+        )

@@ -1,0 +1,90 @@
+import pytest
+
+from dragoman.errors import DragomanError
+from dragoman.launch.scheduler import expand_counts, first_host, world_of
+
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "3",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "658440193",
+    "OMPI_MCA_orte_hnp_uri": "658440192.0;tcp://10.0.0.7:50033;tcp6://[fd00::2]:53429",
+}
+SLURM = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_NUM_TASKS": "5",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+    "SLURM_STEP_NODELIST": "gpu[07-08],big",
+}
+
+
+def test_no_world_is_made_where_there_is_none():
+    assert world_of({}) == {}
+
+
+def test_a_world_of_torchrun_stays_as_it_is():
+    assert world_of({"RANK": "0", "WORLD_SIZE": "2", **OPEN_MPI}) == {}
+
+
+def test_a_world_of_mpirun_meets_where_mpirun_runs():
+    assert world_of(OPEN_MPI) == {
+        "RANK": "2",
+        "WORLD_SIZE": "3",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "10.0.0.7",
+        "MASTER_PORT": "20193",
+    }
+
+
+def test_a_meeting_place_that_the_user_names_is_kept():
+    world = world_of({**OPEN_MPI, "MASTER_ADDR": "a", "MASTER_PORT": "1234"})
+    assert "MASTER_ADDR" not in world
+    assert "MASTER_PORT" not in world
+
+
+def test_workers_of_one_machine_meet_there():
+    assert world_of({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "2"})["MASTER_ADDR"] == "127.0.0.1"
+
+
+def test_where_the_meeting_place_is_not_known_it_is_asked_for():
+    with pytest.raises(DragomanError, match="mpirun -x MASTER_ADDR=a"):
+        world_of({**OPEN_MPI, "OMPI_MCA_orte_hnp_uri": ""})
+
+
+def test_a_world_of_srun_meets_on_its_first_host():
+    assert world_of(SLURM) == {
+        "RANK": "3",
+        "WORLD_SIZE": "5",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "gpu07",
+        "MASTER_PORT": "24711",
+    }
+
+
+def test_a_batch_script_of_slurm_is_no_world():
+    assert world_of({"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("listing", "first"),
+    [
+        ("a", "a"),
+        ("a,b", "a"),
+        ("n[3-5,9],x", "n3"),
+        ("n[012]", "n012"),
+        ("n[1-2]-ib,x", "n1-ib"),
+        ("r1n[2,4]", "r1n2"),
+    ],
+)
+def test_the_first_host_of_a_list_is_found(listing, first):
+    assert first_host(listing) == first
+
+
+def test_counts_are_expanded():
+    assert expand_counts("2(x3),1,4(x2)") == [2, 2, 2, 1, 4, 4]

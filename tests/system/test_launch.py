@@ -1,0 +1,212 @@
+"""Runs over several hosts: started by ssh and by mpirun, stopped, moved, and lost."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.events import CheckpointSaved, RunStarted, StepDone
+from dragoman.rundir import RunDir
+
+from ..small import TINY
+from .hosts import HOME, Host, Hosts, why_not
+from .test_training import losses, train
+
+pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "machines"
+ENDLESS = ("training.steps=100000", "evaluation.every=100000", "checkpoint.every=100000")
+QUIET = ("evaluation.bleu=false", "model.dropout=0", "exchange.method=plain")
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Hosts]:
+    with Hosts(["a", "b", "c"]) as made:
+        yield made
+
+
+@pytest.fixture
+def homes(bed: Hosts) -> Iterator[Hosts]:
+    """Hosts whose homes are empty but for their ssh configuration."""
+    yield bed
+    for host in bed:
+        for path in host.folder.iterdir():
+            if path.name != ".ssh":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def command(hosts: str, data: Path | str, *words: str, options: tuple[str, ...] = ()) -> list[str]:
+    launch = [sys.executable, "-m", "dragoman", "launch", "--hosts", hosts, *options]
+    return [*launch, "--", "train", "tiny", "--data", str(data), "--out", f"{HOME}/run", *TINY, *words]
+
+
+def start(bed: Hosts, hosts: str, data: Path | str, *words: str, **options: object) -> subprocess.Popen[str]:
+    """Launch from this machine, which is none of the hosts."""
+    given = command(hosts, data, *words, options=("--ssh-config", str(bed.ssh_config)))
+    return subprocess.Popen(
+        given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options
+    )
+
+
+def finish(process: "subprocess.Popen[str]", code: int = 0) -> str:
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == code, output
+    return output
+
+
+def wait_for_step(run: Path, step: int, process: "subprocess.Popen[str]") -> None:
+    while process.poll() is None and max(losses(run), default=0) < step:
+        time.sleep(0.05)
+
+
+def workers_of(host: Host) -> list[int]:
+    """The processes of a host that train."""
+    return [number for number in host.processes() if b"\0train\0" in Path(f"/proc/{number}/cmdline").read_bytes()]
+
+
+def wait_for_no_worker(bed: Hosts) -> None:
+    deadline = time.monotonic() + 20
+    while any(workers_of(host) for host in bed) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [workers_of(host) for host in bed] == [[]] * len(bed)
+
+
+def test_without_a_shared_disk_a_killed_worker_starts_again_and_the_losses_are_those_of_one_machine(
+    homes, data, tmp_path
+):
+    train(data.path, tmp_path / "whole", *QUIET, workers=1)
+    shutil.copytree(data.path, tmp_path / "home" / "data")
+    options = ("--push", "--ssh-config", str(homes.ssh_config))
+    here = {"env": {**os.environ, "HOME": str(tmp_path / "home")}, "cwd": tmp_path / "home"}
+    process = subprocess.Popen(
+        command("a,b", "data", *QUIET, "checkpoint.every=2", options=options),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **here,
+    )  # fmt: skip
+    wait_for_step(homes["a"].folder / "run", 4, process)
+    for number in workers_of(homes["b"])[:1]:
+        os.kill(number, signal.SIGKILL)
+    output = finish(process)
+    assert "Copying data to b" in output
+    assert "Worker 1 on b failed (SIGKILL): all start again from the newest checkpoint (1 of 3)." in output
+    assert "Finished after 12 steps" in output
+    assert losses(homes["a"].folder / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
+    assert (homes["b"].folder / "data" / "manifest.json").exists()
+
+
+def test_ctrl_c_saves_and_the_run_goes_on_from_a_host_that_has_never_seen_it(homes, data):
+    process = start(homes, "a,b", data.path, *QUIET, *ENDLESS)
+    wait_for_step(homes["a"].folder / "run", 5, process)
+    os.killpg(process.pid, signal.SIGINT)
+    output = finish(process)
+    assert "the same command goes on from there" in output
+    run = RunDir(homes["a"].folder / "run")
+    saved = [event.step for event in run.events() if isinstance(event, CheckpointSaved)]
+    assert saved[-1] == max(losses(run.path))
+    done = homes["c"].run(command("c,a", data.path, *QUIET, f"training.steps={saved[-1] + 2}"), check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The newest checkpoint is on a: it is copied to c." in done.stdout
+    started = [event for event in RunDir(homes["c"].folder / "run").events() if isinstance(event, RunStarted)]
+    assert started[-1].resumed_step == saved[-1]
+    assert started[-1].host == "c"
+
+
+def test_a_killed_launcher_leaves_no_orphans_but_a_checkpoint(homes, data):
+    process = start(homes, "a,b:2", data.path, *QUIET, *ENDLESS)
+    wait_for_step(homes["a"].folder / "run", 5, process)
+    assert [len(workers_of(host)) for host in homes] == [1, 2, 0]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_for_no_worker(homes)
+    run = RunDir(homes["a"].folder / "run")
+    steps = [event.step for event in run.events() if isinstance(event, StepDone)]
+    assert (run.checkpoints / "last").resolve().name == f"step-{steps[-1]:08d}"
+
+
+def test_what_differs_is_named_host_by_host_before_anything_starts(homes, data):
+    shutil.copytree(data.path, homes["a"].folder / "data")
+    shutil.copytree(data.path, homes["b"].folder / "data")
+    next((homes["b"].folder / "data" / "train").iterdir()).unlink()
+    homes["c"].run(["pkill", "-o", "sshd"])
+    output = finish(start(homes, "a,b,c", f"{HOME}/data"), code=2)
+    homes["c"].kill()
+    homes["c"].revive()
+    assert "The hosts are not ready, and nothing was started:" in output
+    assert "  b  /srv/data is not whole" in output
+    assert "  c  cannot be used: ssh: connect to host" in output
+    assert "check that it runs" in output
+    assert "  a  " not in output
+    assert not (homes["a"].folder / "run").exists()
+
+
+def test_a_lost_host_ends_the_run_with_a_sentence(homes, data):
+    process = start(homes, "a,b", data.path, *QUIET, *ENDLESS)
+    wait_for_step(homes["a"].folder / "run", 5, process)
+    homes["b"].run(["pkill", "sshd"])
+    output = finish(process, code=2)
+    homes["b"].kill()
+    homes["b"].revive()
+    assert "b was lost" in output
+    assert "Traceback" not in output
+    wait_for_no_worker(homes)
+
+
+@pytest.fixture
+def slurm(homes: Hosts) -> dict[str, str]:
+    """A Slurm cluster of two hosts, and the environment in which its commands find it."""
+    nodes = ("a", "b")
+    (homes.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    key = homes.folder / "munge.key"
+    key.unlink(missing_ok=True)
+    key.write_bytes(os.urandom(64))
+    key.chmod(0o400)
+    config = homes.folder / "slurm.conf"
+    settings = {
+        "ClusterName": "bed", "SlurmctldHost": nodes[0], "SlurmUser": "root", "SlurmdUser": "root",
+        "StateSaveLocation": f"{HOME}/state", "SlurmdSpoolDir": f"{HOME}/spool", "SlurmctldPidFile": "/run/ctld.pid",
+        "SlurmdPidFile": "/run/slurmd.pid", "SlurmctldLogFile": f"{HOME}/ctld.log", "SlurmdLogFile": f"{HOME}/d.log",
+        "ProctrackType": "proctrack/pgid", "TaskPlugin": "task/none", "MpiDefault": "none", "ReturnToService": "2",
+    }  # fmt: skip
+    lines = [f"{name}={value}" for name, value in settings.items()]
+    lines += [f"NodeName={','.join(nodes)} CPUs=2", "PartitionName=all Nodes=ALL Default=YES State=UP"]
+    config.write_text("\n".join(lines) + "\n")
+    for name in nodes:
+        homes[name].run(["mkdir", "-p", "/run/munge", "state", "spool"])
+        files = [f"--{kind}-file={HOME}/munge.{kind}" for kind in ("log", "seed")]
+        homes[name].run(["munged", "--force", f"--key-file={key}", "--pid-file=/run/munge/pid", *files])
+    homes[nodes[0]].run(["slurmctld", "-f", str(config)])
+    for name in nodes:
+        homes[name].run(["slurmd", "-f", str(config), "-N", name])
+    return {**os.environ, "SLURM_CONF": str(config), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def test_the_example_for_slurm_trains_on_two_nodes(homes, slurm, data):
+    words = command("", data.path, *QUIET)
+    job = ["sbatch", "--wait", str(EXAMPLES / "slurm.sh"), *words[words.index("train") + 1 :]]
+    done = homes["a"].run(job, env=slurm, check=False)
+    log = "".join(path.read_text() for path in homes["a"].folder.glob("dragoman-*.log"))
+    for name in ("a", "b"):  # What they started ends with them.
+        homes[name].kill()
+        homes[name].revive()
+    assert done.returncode == 0, done.stdout + done.stderr + log
+    assert "Finished after 12 steps" in log
+    started = [event for event in RunDir(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
+    assert started[-1].world == 2
+    assert (homes["b"].folder / "run" / "events-1.jsonl").exists()
+
+
+def test_mpirun_makes_a_world_over_hosts_that_train_joins(homes, data):
+    words = command("", data.path, *QUIET)
+    train_words = words[words.index("--") + 1 :]
+    mpirun = ["mpirun", "--allow-run-as-root", "--mca", "btl", "self,tcp", "-H", "a:1,b:2"]
+    environment = [word for name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS") for word in ("-x", name)]
+    done = homes["a"].run([*mpirun, *environment, sys.executable, "-m", "dragoman", *train_words], check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    started = [event for event in RunDir(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
+    assert started[-1].world == 3
+    assert (homes["b"].folder / "run" / "events-2.jsonl").exists()

@@ -1,0 +1,90 @@
+"""Files to start from: what cannot be run here is at least parsed, and its commands are ones that exist."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from dragoman import cli, config
+
+ROOT = Path(__file__).parents[1]
+MACHINES = ROOT / "examples" / "machines"
+
+
+def parse(words: list[str]) -> dict[str, Any]:
+    """What the command line makes of a command of ours."""
+    return typer.main.get_group(cli.app).commands[words[0]].make_context(words[0], words[1:]).params
+
+
+def test_every_example_is_listed():
+    listing = (ROOT / "examples" / "README.md").read_text()
+    for path in (ROOT / "examples").rglob("*"):
+        if path.is_file() and path.name != "README.md":
+            assert f"({path.relative_to(ROOT / 'examples')})" in listing
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*recipe*.toml")), ids=lambda path: path.name)
+def test_recipes_can_be_read(path):
+    assert config.resolve(str(path)).settings
+
+
+def test_the_script_for_slurm_is_sound():
+    script = (MACHINES / "slurm.sh").read_text()
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    options = re.findall(r"^#SBATCH --([a-z-]+)=?", script, re.MULTILINE)
+    assert {"nodes", "ntasks-per-node", "time", "signal"} <= set(options)
+    assert 'dragoman train "$@"' in script
+
+
+def test_the_job_for_kubeflow_is_sound():
+    runtime, job = yaml.safe_load_all((MACHINES / "kubeflow.yaml").read_text())
+    assert {runtime["apiVersion"], job["apiVersion"]} == {"trainer.kubeflow.org/v1alpha1"}
+    assert (runtime["kind"], job["kind"]) == ("TrainingRuntime", "TrainJob")
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    [nodes] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert nodes["name"] == "node"
+    assert nodes["template"]["metadata"]["labels"]["trainer.kubeflow.org/trainjob-ancestor-step"] == "trainer"
+    pod = nodes["template"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    trainer = job["spec"]["trainer"]
+    assert trainer["command"][0] == "torchrun"
+    assert trainer["command"][-2:] == ["-m", "dragoman"]
+    assert parse(trainer["args"])["recipe"] in config.recipe_names()
+    assert parse(trainer["args"])["out"].is_relative_to("/work")
+
+
+def test_the_image_takes_in_files_that_exist():
+    lines = (MACHINES / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    instructions = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    assert {name for name, _ in instructions} <= {"FROM", "RUN", "COPY", "ENV", "WORKDIR", "ENTRYPOINT", "CMD"}
+    for name, rest in instructions:
+        if name == "COPY":
+            *sources, _ = shlex.split(rest)
+            assert all((ROOT / source).exists() for source in sources)
+        if name == "RUN":
+            assert subprocess.run(["bash", "-n"], input=rest, text=True, check=False).returncode == 0
+
+
+def test_the_two_hosts_of_compose_are_sound():
+    text = (MACHINES / "compose.yaml").read_text()
+    content = yaml.safe_load(text)
+    assert set(content["services"]) == {"a", "b"}
+    for name, service in content["services"].items():
+        assert service["hostname"] == name
+        assert (MACHINES / service["build"]["context"] / service["build"]["dockerfile"]).resolve().exists()
+        assert set(service["secrets"]) <= set(content["secrets"])
+        assert set(service["networks"]) <= set(content["networks"])
+        assert {volume.partition(":")[0] for volume in service["volumes"]} <= set(content["volumes"])
+        [script] = service["command"]
+        assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    launch = re.search(r"exec a dragoman (launch .*?)\n(?!# {7})", text, re.DOTALL)
+    given = parse(shlex.split(launch[1].replace("\\\n#", "")))
+    assert given["hosts"] == "a,b"
+    assert parse(given["words"])["recipe"] == "tiny"
