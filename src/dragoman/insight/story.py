@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from dragoman import events
 from dragoman.errors import DragomanError
 from dragoman.events import Event, StepDone
-from dragoman.rundir import RunDir
+from dragoman.rundir import RunDir, read_events
 
 E = TypeVar("E", bound=Event)
 
@@ -110,17 +110,36 @@ class Story:
         return "running" if now_s - self.spans_s[-1][1] < max(SILENT_S, 10 * step_s) else "silent"
 
 
+class Logs:
+    """The logs of a run's folder, read as far as they are written."""
+
+    def __init__(self, path: Path) -> None:
+        if not RunDir(path).config.exists():
+            raise DragomanError(f"{path} is no run: give the folder that `dragoman train` was given with --out.")
+        self._path = path
+        self._read_bytes: dict[Path, int] = {}
+        self._events: list[Event] = []
+
+    def refresh(self) -> bool:
+        """Read what was written since the last time. Says whether there was anything."""
+        known = len(self._events)
+        for log in sorted(self._path.glob("events-*.jsonl")):
+            found, self._read_bytes[log] = read_events(log, self._read_bytes.get(log, 0))
+            self._events += found
+        return len(self._events) > known
+
+    def story(self) -> Story:
+        story = tell(self._events)
+        if not story.sessions:
+            raise DragomanError(f"{self._path} has not begun to train yet: wait for its first step.")
+        return story
+
+
 def read_story(path: Path) -> Story:
-    """The story of a run's folder."""
-    run = RunDir(path)
-    if not run.config.exists():
-        raise DragomanError(f"{path} is no run: give the folder that `dragoman train` was given with --out.")
-    logs = sorted(path.glob("events-*.jsonl"), key=lambda log: int(log.stem.rpartition("-")[2]))
-    told = [run.events(int(log.stem.rpartition("-")[2])) for log in logs]
-    story = tell([event for events_of_worker in told for event in events_of_worker])
-    if not story.sessions:
-        raise DragomanError(f"{path} has not begun to train yet: wait for its first step.")
-    return story
+    """The story of a run's folder, as it stands."""
+    logs = Logs(path)
+    logs.refresh()
+    return logs.story()
 
 
 def tell(happened: Iterable[Event]) -> Story:

@@ -36,7 +36,7 @@ def answer_all(story: Story) -> list[Answer]:
 def in_short(story: Story, now_s: float) -> list[str]:
     """The two or three sentences that matter now: alarms first, then how far it is and how good."""
     answers = [*find_limits(story), *answer_all(story)]
-    alarms = [f"{answer.verdict} {answer.remedy}" for answer in answers if answer.alarm]
+    alarms = [f"{answer.question} {answer.verdict} {answer.remedy}" for answer in answers if answer.alarm]
     if story.state(now_s) == "silent":
         alarms.insert(0, "The run has fallen silent without an end: the same command goes on from its last checkpoint.")
     known = {answer.key: answer for answer in answers}
