@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: .ci/run installs it"),
 ]
-expect.set_options(timeout=60_000)  # A busy machine is no fault of the page.
+expect.set_options(timeout=30_000)  # A busy machine is no fault of the page.
 NARROW = {"width": 360, "height": 740}
 
 
@@ -97,7 +97,9 @@ def test_a_chart_is_read_and_zoomed_with_the_keyboard(page, report):
 
 def test_a_chart_is_zoomed_by_dragging(page, report):
     page.goto(report)
-    box = page.locator("#curves .chart svg").first.bounding_box()
+    chart = page.locator("#curves .chart svg").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
     page.mouse.move(box["x"] + 100, box["y"] + 100)
     page.mouse.down()
     page.mouse.move(box["x"] + 200, box["y"] + 100)
