@@ -106,6 +106,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen()  # Whoever opens the address as soon as it is printed waits, and is not refused.
     except OSError as error:
         listening.close()
         raise DragomanError(
