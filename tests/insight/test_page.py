@@ -132,7 +132,7 @@ def test_every_browser_hears_of_new_steps(tmp_path, monkeypatch):
     last = [event for event in told if isinstance(event, StepDone)][-1]
 
     async def listen() -> list[int]:
-        first, second = watch._news(watched), watch._news(watched)
+        first, second = (watch._news(watched, lambda: False) for _ in range(2))
         heard = [await anext(first), await anext(second)]
         EventLog(RunDir(run).events_of(0)).record(replace(last, step=61, at_s=last.at_s + 60))
         heard += [await anext(first), await anext(second)]

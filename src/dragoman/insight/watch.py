@@ -5,7 +5,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from dragoman.insight.story import Logs
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOOK_S = 1.0
 """How often the logs are looked at."""
+GRACE_S = 5
+"""For pages that are being read when the server is told to stop."""
 QUIET_S = 15.0
 """How long a browser may hear nothing: a run that falls silent must be seen to do so."""
 
@@ -53,7 +55,7 @@ class Watch:
             return [digest(logs.story(), time.time()) for logs in self._logs]
 
 
-def make_app(watch: Watch, token: str | None) -> Starlette:
+def make_app(watch: Watch, token: str | None, is_ending: Callable[[], bool] = lambda: False) -> Starlette:
     """The page, and what is new in it. Where there is a token, nobody gets anything without it."""
 
     def refused(request: Request) -> Response | None:
@@ -69,7 +71,7 @@ def make_app(watch: Watch, token: str | None) -> Starlette:
 
     async def events(request: Request) -> Response:
         return refused(request) or StreamingResponse(
-            _news(watch), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+            _news(watch, is_ending), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
 
     # A page elsewhere could have its own name lead to this machine, and read what no token protects.
@@ -77,10 +79,10 @@ def make_app(watch: Watch, token: str | None) -> Starlette:
     return Starlette(routes=[Route("/", page), Route("/events", events)], middleware=guards)
 
 
-async def _news(watch: Watch) -> AsyncIterator[str]:
+async def _news(watch: Watch, is_ending: Callable[[], bool]) -> AsyncIterator[str]:
     """The whole digest, whenever something happened: it is small, and whoever missed some is up to date again."""
     told, told_at_s = 0, time.monotonic()
-    while True:
+    while not is_ending():
         edition = await run_in_threadpool(watch.refresh)
         if edition > told or time.monotonic() - told_at_s > QUIET_S:
             told, told_at_s = edition, time.monotonic()
@@ -92,13 +94,16 @@ async def _news(watch: Watch) -> AsyncIterator[str]:
 def serve(runs: Sequence[Path], host: str, port: int, console: Console) -> None:
     """Show runs until told to stop."""
     token = None if host in LOOPBACK else secrets.token_urlsafe(16)
-    app = make_app(Watch(runs), token)
+    watch = Watch(runs)
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
     console.print(f"Open {address}  Ctrl-C ends the page, not the training.", highlight=False, soft_wrap=True)
-    config = uvicorn.Config(app, log_level="warning", ws="none", server_header=False, timeout_graceful_shutdown=1)
-    uvicorn.Server(config).run(sockets=[listening])
+    app = make_app(watch, token, lambda: server.should_exit)
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", ws="none", server_header=False, timeout_graceful_shutdown=GRACE_S)
+    )
+    server.run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:
