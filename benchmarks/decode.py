@@ -1,11 +1,15 @@
-"""Beam search against Hugging Face's `generate`: same weights, same hypotheses, how much faster?
+"""Beam search on torch, in an export (CTranslate2, int8) and by Hugging Face's `generate`: same weights, who is faster?
 
-A model is trained for a moment on the demo corpus, so that it ends its sentences by itself, and both search the same
-test sentences with a beam of 4. Both are asked for the most likely translation: without a length penalty the two agree
-on what is best and when to stop (Hugging Face divides by length^penalty, we by ((5 + length) / 6)^alpha). They take
-turns, in batches of like length as our translator makes them and in batches as the sentences come.
+A model is trained for a moment on the demo corpus, so that it ends its sentences by itself, or a given run is taken.
+All search the same test sentences with a beam of 4. All are asked for the most likely translation: without a length
+penalty they agree on what is best and when to stop (Hugging Face divides by length^penalty, we by
+((5 + length) / 6)^alpha). They take turns, in batches of like length as our translator makes them and in batches as the
+sentences come. The last lines tell what an export costs in quality, searched as users would. With `--steps 0` the
+weights are random and all translations equally long: enough to compare the speed of models too large to train here.
 
     python -m benchmarks.decode [--recipe tiny] [--steps 350] [--sentences 256] [--rounds 5] [--device cpu]
+    python -m benchmarks.decode --model runs/demo/run --data runs/demo/data
+    python -m benchmarks.decode --recipe transformer-base --vocabulary 32768 --steps 0 --sentences 32
 """
 
 import argparse
@@ -18,21 +22,33 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 
+import dragoman
 from benchmarks import peers
 from dragoman.config import Decoding, recipe_names
 from dragoman.config import Tokenizer as TokenizerSettings
 from dragoman.corpus import demo
+from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import PAD, Tokenizer, count_words, train
+from dragoman.decoding import scoring
+from dragoman.decoding.export import export
+from dragoman.decoding.exported import EXTRA_LENGTH, ExportedTranslator
+from dragoman.decoding.lines import batches
 from dragoman.decoding.search import Marks, search
-from dragoman.decoding.translator import batches, marks_of
+from dragoman.decoding.translator import find_model, load_stored, marks_of
 from dragoman.model.architecture import architecture_of
 from dragoman.model.packing import Batch, pack_sentences
+from dragoman.model.store import WEIGHTS_FILE, Description
 from dragoman.model.transformer import Transformer
 
 BEAM = 4
 LONGEST = 100
+ENDLESS = 32
+"""Tokens of every translation by a model that has not learned to end."""
 Tokens = Sequence[int]
+Search = Callable[[list[list[Tokens]]], list[list[int]]]
 
 
 def main() -> None:
@@ -44,65 +60,139 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", type=Path, help="a trained run, instead of training")
+    parser.add_argument("--data", type=Path, help="its data set")
     options = parser.parse_args()
 
-    corpus = demo.generate(8000, valid=1, test=options.sentences)
-    tokenizer = learn_tokenizer([side for pair in corpus.train for side in pair])
-    torch.manual_seed(1)
-    model = Transformer(architecture_of(options.recipe).replaced(vocabulary=options.vocabulary)).to(options.device)
-    learn(model, tokenizer, corpus.train, options.steps)
-    marks = marks_of(tokenizer, options.vocabulary)
-    peer = peers.m2m100(model, tokenizer.start, tokenizer.end, PAD)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "model"
+        if options.model is None:
+            test = train_for_a_moment(made, options)
+        else:
+            made = find_model(options.model)
+            test = list(zip(*DataSet(options.data).text("test"), strict=True))[: options.sentences]
+        exports = {kind: export(made, Path(folder) / kind, "ctranslate2", kind) for kind in ("float32", "int8")}
+        measure(made, exports, test, options)
 
-    sources = [(*tokenizer.encode(english), tokenizer.end) for english, _ in corpus.test]
+
+def measure(
+    model_folder: Path, exports: dict[str, Path], test: list[tuple[str, str]], options: argparse.Namespace
+) -> None:
+    stored = load_stored(model_folder, options.device)
+    model, tokenizer = stored.model, stored.description.tokenizer
+    marks = marks_of(tokenizer, model.architecture.vocabulary)
+    peer = peers.m2m100(model, tokenizer.start, tokenizer.end, PAD)
+    sources = [(*tokenizer.encode(english), tokenizer.end) for english, _ in test]
+    is_trained = options.steps > 0 or options.model is not None
+    ratio, longest = (3.0, LONGEST) if is_trained else ((ENDLESS - EXTRA_LENGTH + 0.5) / len(sources[0]), ENDLESS)
+    int8 = dragoman.load(exports["int8"], options.device, beam=BEAM, alpha=0.0, max_ratio=ratio)
+    assert isinstance(int8, ExportedTranslator)
+    searches = {
+        "dragoman": ours(model, marks, ratio),
+        "export int8": exported(int8),
+        "transformers": theirs(peer, marks, longest),
+    }
     size = max(1, options.batch_tokens // statistics.mean(map(len, sources)).__ceil__())
     orders = {
         "sorted by length": list(batches(sources, options.batch_tokens)),
         "as they come": [sources[begin : begin + size] for begin in range(0, len(sources), size)],
     }
-    rows = [compare(model, peer, marks, name, order, options.rounds, options.device) for name, order in orders.items()]
-    print(
-        f"\n{options.recipe} on {options.device}, {torch.get_num_threads()} threads, {options.steps} steps of training"
-    )
+    rows = [compare(model, marks, searches, name, order, options) for name, order in orders.items()]
+    name = options.recipe if options.model is None else options.model
+    print(f"\n{name} on {options.device}, {torch.get_num_threads()} threads")
     print(f"{len(sources)} sentences, beam {BEAM}, median of {options.rounds} rounds")
-    print(f"{'batches':<18}{'dragoman':>12}{'transformers':>14}{'faster':>9}{'same':>12}{'score not worse':>17}")
+    print(
+        f"{'batches':<18}{'dragoman':>11}{'export int8':>13}{'transformers':>14}{'dragoman':>12}{'int8':>8}{'int8':>8}"
+    )
+    print(f"{'':<56}{'/transf.':>12}{'/drag.':>8}{'/transf.':>9}{'same as transf.':>17}{'score not worse':>17}")
     for row in rows:
         print(
-            f"{row['batches']:<18}{row['dragoman_s']:>10.2f} s{row['transformers_s']:>12.2f} s{row['ratio']:>8.2f}x"
-            f"{row['same']:>7} / {len(sources)}{row['not_worse']:>10} / {len(sources)}"
+            f"{row['batches']:<18}{row['dragoman_s']:>9.2f} s{row['export_s']:>11.2f} s{row['transformers_s']:>12.2f} s"
+            f"{row['ratio']:>11.2f}x{row['export_ratio']:>7.2f}x{row['export_to_transformers']:>8.2f}x"
+            f"{row['same']:>11} / {len(sources)}{row['not_worse']:>11} / {len(sources)}"
         )
-    print(json.dumps({"benchmark": "decode", "preset": options.recipe, "device": options.device, "rows": rows}))
+    quality = {}
+    if is_trained:
+        folders = {"dragoman": model_folder, **exports}
+        quality = {who: bleu(path, test, options.device) for who, path in folders.items()}
+        print("\n" + "\n".join(f"BLEU, {who}: {value:.2f}" for who, value in quality.items()))
+    print(
+        json.dumps({"benchmark": "decode", "model": str(name), "device": options.device, "rows": rows, "bleu": quality})
+    )
+
+
+def train_for_a_moment(folder: Path, options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Writes a model folder and gives sentences to test it with."""
+    corpus = demo.generate(8000, valid=1, test=options.sentences)
+    tokenizer = learn_tokenizer([side for pair in corpus.train for side in pair])
+    torch.manual_seed(1)
+    model = Transformer(architecture_of(options.recipe).replaced(vocabulary=options.vocabulary)).to(options.device)
+    if options.steps:
+        learn(model, tokenizer, corpus.train, options.steps)
+    folder.mkdir()
+    Description(model.architecture, Languages("en", "de"), Decoding(), tokenizer).write(folder)
+    save_file(model.state_dict(), folder / WEIGHTS_FILE)
+    return corpus.test if options.steps else equally_long(corpus.train, tokenizer)[: options.sentences]
+
+
+def equally_long(pairs: list[tuple[str, str]], tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    """The pairs whose source has the most usual number of tokens."""
+    lengths = [len(tokenizer.encode(source)) for source, _ in pairs]
+    return [pair for pair, length in zip(pairs, lengths, strict=True) if length == statistics.mode(lengths)]
+
+
+def bleu(model: Path, test: list[tuple[str, str]], device: str) -> float:
+    sources, references = zip(*test, strict=True)
+    return round(scoring.score(dragoman.load(model, device).translate(sources), references).bleu.value, 2)
+
+
+def ours(model: Transformer, marks: Marks, ratio: float) -> Search:
+    options = Decoding(beam=BEAM, alpha=0.0, max_ratio=ratio)
+    return lambda order: [
+        best.tokens for batch in order for [best] in search(model, pack_sentences(batch), options, marks)
+    ]
+
+
+def exported(translator: ExportedTranslator) -> Search:
+    return lambda order: [best.tokens for batch in translator.search_batches(order) for [best] in batch]
+
+
+def theirs(peer: object, marks: Marks, longest: int) -> Search:
+    settings = {"beam": BEAM, "max_new_tokens": longest, "forbidden": marks.forbidden}
+    return lambda order: [tokens for batch in order for tokens in peers.generate(peer, batch, **settings)]
 
 
 def compare(
-    model: Transformer, peer: object, marks: Marks, name: str, order: list[list[Tokens]], rounds: int, device: str
+    model: Transformer,
+    marks: Marks,
+    searches: dict[str, Search],
+    name: str,
+    order: list[list[Tokens]],
+    options: argparse.Namespace,
 ) -> dict[str, object]:
-    """Seconds for all batches, ours and theirs by turns, and how many of the translations are the same."""
-    options = Decoding(beam=BEAM, alpha=0.0, max_ratio=3)
+    """Seconds for all batches, by turns, and how many of the translations are the same."""
+    found = {who: work(order) for who, work in searches.items()}
+    spans: dict[str, list[float]] = {who: [] for who in searches}
+    for _ in range(options.rounds):
+        for who, work in searches.items():
+            spans[who].append(seconds(lambda work=work: work(order), options.device))
 
-    def ours() -> list[list[int]]:
-        return [best.tokens for batch in order for [best] in search(model, pack_sentences(batch), options, marks)]
+    def ratio(slow: str, fast: str) -> float:
+        return round(statistics.median(a / b for a, b in zip(spans[slow], spans[fast], strict=True)), 2)
 
-    def theirs() -> list[list[int]]:
-        settings = {"beam": BEAM, "max_new_tokens": LONGEST, "forbidden": marks.forbidden}
-        return [tokens for batch in order for tokens in peers.generate(peer, batch, **settings)]
-
-    our_s, their_s = [], []
-    found, expected = ours(), theirs()
-    for _ in range(rounds):
-        our_s.append(seconds(ours, device))
-        their_s.append(seconds(theirs, device))
-    same = sum(a == b for a, b in zip(found, expected, strict=True))
     sources = [source for batch in order for source in batch]
+    mine, expected = found["dragoman"], found["transformers"]
     not_worse = sum(
         a == b or log_probability(model, source, a, marks) > log_probability(model, source, b, marks) - 1e-3
-        for source, a, b in zip(sources, found, expected, strict=True)
+        for source, a, b in zip(sources, mine, expected, strict=True)
     )
-    ratio = statistics.median(theirs / ours for ours, theirs in zip(our_s, their_s, strict=True))
+    dragoman_s, export_s, transformers_s = (round(statistics.median(spans[who]), 3) for who in searches)
     return {
-        "batches": name, "dragoman_s": round(statistics.median(our_s), 3),
-        "transformers_s": round(statistics.median(their_s), 3), "ratio": round(ratio, 2), "same": same,
-        "not_worse": not_worse, "tokens": sum(len(tokens) + 1 for tokens in found),
+        "batches": name, "dragoman_s": dragoman_s, "export_s": export_s, "transformers_s": transformers_s,
+        "ratio": ratio("transformers", "dragoman"), "export_ratio": ratio("dragoman", "export int8"),
+        "export_to_transformers": ratio("transformers", "export int8"),
+        "same": sum(a == b for a, b in zip(mine, expected, strict=True)), "not_worse": not_worse,
+        "tokens": sum(len(tokens) + 1 for tokens in mine),
     }  # fmt: skip
 
 

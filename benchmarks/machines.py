@@ -145,16 +145,17 @@ def measure_slow_link(data: Path) -> list[Line]:
     """The demo over two hosts: at full speed, and with `auto` where plain would be fifteen times slower."""
     with Hosts(["a", "b"], quotas={"a": 1.0, "b": 1.0}) as bed:
         runs = Runs(bed, data)
-        plain = ("exchange.method=plain", "training.shares=equal")
+        alike = ("training.shares=equal", "evaluation.every=400", "checkpoint.every=400")
+        plain = ("exchange.method=plain", *alike)
         usual = runs.finished("a,b", *plain)
         step_s = statistics.median(step.step_s for step in usual.steps()[WARM_STEPS:])
         sent_bytes = statistics.median(step.sent_bytes for step in usual.steps()[WARM_STEPS:])
         rate = f"{8e-3 * sent_bytes / ((SLOWER - 1) * step_s):.0f}kbit"
         for host in bed:
             host.set_rate(rate)
-        slow = runs.finished("a,b", *plain, *SHORT, "training.steps=12")
+        slow = runs.finished("a,b", "exchange.method=plain", *SHORT, "training.shares=equal", "training.steps=12")
         slowdown = statistics.median(step.step_s for step in slow.steps()[3:]) / step_s
-        chosen = runs.finished("a,b", "training.shares=equal")
+        chosen = runs.finished("a,b", *alike)
     ratio = _span(chosen) / _span(usual)
     (loss_auto, bleu_auto), (loss_plain, bleu_plain) = (_last_evaluation(run) for run in (chosen, usual))
     choice = next(event for event in chosen.folder().events() if isinstance(event, ExchangeChosen))

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dragoman.decoding.huggingface import to_m2m100
 from dragoman.model.transformer import Transformer
 
 
@@ -48,34 +49,7 @@ def generate(
 
 
 def m2m100_weights(model: Transformer) -> dict[str, Tensor]:
-    """The weights of a classic model under the names of Hugging Face's M2M100ForConditionalGeneration."""
-    state = model.state_dict()
-    embedding = state["embedding.weight"]
-    named = {f"model.{part}.weight": embedding for part in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")}
-    named["lm_head.weight"] = embedding
-    for kind in ("weight", "bias"):
-        for side in ("encoder", "decoder"):
-            named[f"model.{side}.layer_norm.{kind}"] = state[f"{side}_norm.{kind}"]
-            for index in range(len(getattr(model, side))):
-                ours, theirs = f"{side}.{index}", f"model.{side}.layers.{index}"
-                q, k, v = state[f"{ours}.self_attention.qkv.{kind}"].chunk(3)
-                named |= {
-                    f"{theirs}.self_attn.q_proj.{kind}": q,
-                    f"{theirs}.self_attn.k_proj.{kind}": k,
-                    f"{theirs}.self_attn.v_proj.{kind}": v,
-                    f"{theirs}.self_attn.out_proj.{kind}": state[f"{ours}.self_attention.out.{kind}"],
-                    f"{theirs}.self_attn_layer_norm.{kind}": state[f"{ours}.self_attention_norm.{kind}"],
-                    f"{theirs}.fc1.{kind}": state[f"{ours}.feed_forward.widen.{kind}"],
-                    f"{theirs}.fc2.{kind}": state[f"{ours}.feed_forward.narrow.{kind}"],
-                    f"{theirs}.final_layer_norm.{kind}": state[f"{ours}.feed_forward_norm.{kind}"],
-                }
-                if side == "decoder":
-                    k, v = state[f"{ours}.cross_attention.key_value.{kind}"].chunk(2)
-                    named |= {
-                        f"{theirs}.encoder_attn.q_proj.{kind}": state[f"{ours}.cross_attention.query.{kind}"],
-                        f"{theirs}.encoder_attn.k_proj.{kind}": k,
-                        f"{theirs}.encoder_attn.v_proj.{kind}": v,
-                        f"{theirs}.encoder_attn.out_proj.{kind}": state[f"{ours}.cross_attention.out.{kind}"],
-                        f"{theirs}.encoder_attn_layer_norm.{kind}": state[f"{ours}.cross_attention_norm.{kind}"],
-                    }
-    return named
+    """The weights of a classic model under all names of Hugging Face's M2M100ForConditionalGeneration."""
+    named = to_m2m100(model)
+    shared = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+    return {**named, **{f"{name}.weight": named["model.shared.weight"] for name in shared}}

@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dragoman.decoding.translator import Translator
+    from dragoman.decoding.lines import LineTranslator
 
 __version__ = "0.1.0"
 
 
-def load(path: Path | str, device: str | None = None, **decoding: Any) -> "Translator":
-    """A translator from the folder of a run, a checkpoint or a model: `dragoman.load("run").translate(["Hello."])`.
+def load(path: Path | str, device: str | None = None, **decoding: Any) -> "LineTranslator":
+    """A translator from the folder of a run, a checkpoint or an export: `dragoman.load("run").translate(["Hello."])`.
 
     Without a device, a GPU is used if there is one. `decoding` changes settings such as `beam=8`.
     """
-    from dragoman.decoding.translator import Translator
+    from dragoman.decoding import translator
 
-    return Translator.load(path, device, **decoding)
+    return translator.load(path, device, **decoding)

@@ -290,7 +290,11 @@ def launch(
         overrides=overrides, settings=config.resolve(given["recipe"], overrides).settings, push=push,
         elastic=elastic,
     )  # fmt: skip
-    if launcher.launch(order, Client(ssh_config, python), _console()) == "diverged":
+    try:
+        reason = launcher.launch(order, Client(ssh_config, python), _console())
+    except KeyboardInterrupt:
+        raise _InterruptedError("interrupted before anything was started.") from None
+    if reason == "diverged":
         raise typer.Exit(1)
 
 
@@ -333,6 +337,8 @@ def score(
     reference: Annotated[Path | None, typer.Option("--ref", help="Reference translations.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Take both from this data set instead.")] = None,
     split: Annotated[str, typer.Option("--split", help="Which set of --data: test or valid.")] = "test",
+    compare: Annotated[bool, typer.Option("--compare", help="Insist on two systems and compare them.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page of where two systems differ most.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score translations with sacreBLEU and chrF, or compare two systems by paired bootstrap.
@@ -343,11 +349,90 @@ def score(
 
         dragoman score runs/base --src newstest2014.en --ref newstest2014.de
 
-        dragoman score runs/old runs/new --data data/demo
+        dragoman score --compare runs/old runs/new --data data/demo --html differences.html
     """
     from dragoman.decoding import terminal
 
-    terminal.score(systems, source, reference, data, split, as_json=as_json)
+    terminal.score(systems, source, reference, data, split, compare=compare, html=html, as_json=as_json)
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="A run, a checkpoint or a model folder.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write; whole or absent.", show_default=False)],
+    to: Annotated[str, typer.Option("--to", help="ctranslate2, huggingface or safetensors.")] = "ctranslate2",
+    quantization: Annotated[
+        str | None, typer.Option(help="For ctranslate2: int8 (the default), int8_float32, float16, float32, ...")
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="The data set it learned from, for its card.")] = None,
+    dollars_per_hour: Annotated[
+        float | None, typer.Option("--dollars-per-hour", min=0, help="Price of each machine, for its card.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+) -> None:
+    """Make a model ready to leave: for CTranslate2 (fast on CPUs), for Hugging Face, or as bare weights; with its card.
+
+    `translate`, `score` and `dragoman.load` take the folder as they take a run; so does the library it was made for.
+
+    **Examples**
+
+        dragoman export runs/demo --to ctranslate2 --out models/demo
+
+        dragoman export runs/base --to huggingface --out models/base-hf --data data/wmt16 --dollars-per-hour 2.5
+    """
+    from dragoman.decoding import terminal
+
+    terminal.export(model, out, to, quantization, data, dollars_per_hour, overwrite=overwrite)
+
+
+@app.command()
+def serve(
+    models: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Exports, runs or checkpoints, of any directions.", show_default=False),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the default is reached from here alone.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8765,
+    threads: Annotated[int, typer.Option(min=0, max=256, help="Cores for a batch; 0 leaves it to CTranslate2.")] = 0,
+    keys: Annotated[Path | None, typer.Option(help="File of hashed API keys; without it none is asked for.")] = None,
+    new_key: Annotated[
+        str | None, typer.Option("--new-key", metavar="NAME", help="Add a key to --keys, show it once, and leave.")
+    ] = None,
+    max_characters: Annotated[int, typer.Option(min=1, max=10**7, help="Longest text of a request.")] = 20_000,
+    max_requests: Annotated[int, typer.Option(min=1, max=10_000, help="Requests under way at once.")] = 64,
+    requests_per_minute: Annotated[int, typer.Option(min=0, help="Of one client; 0 is no limit.")] = 0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a request may take.")] = 30.0,
+) -> None:
+    """Serve models to people and programs: a page to type into, and LibreTranslate's HTTP API.
+
+    **Examples**
+
+        dragoman serve models/en-de models/de-en
+
+        dragoman serve --keys keys.txt --new-key alice
+
+        dragoman serve models/en-de --host 0.0.0.0 --keys keys.txt --requests-per-minute 120
+    """
+    from dragoman.serving.limits import Limits, make_key
+
+    if new_key is not None:
+        if keys is None:
+            raise DragomanError("--new-key needs the file to add it to: give --keys FILE.")
+        typer.echo(make_key(keys, new_key))
+        return
+    if not models:
+        raise DragomanError("serve needs a model: for example `dragoman serve runs/demo/run`.")
+    from dragoman.serving.server import run
+
+    limits = Limits(
+        max_characters=max_characters,
+        max_requests=max_requests,
+        requests_per_minute=requests_per_minute,
+        timeout_s=timeout,
+    )
+    run(models, host=host, port=port, threads=threads, limits=limits, keys=keys, console=_console(stderr=True))
 
 
 @app.command()
@@ -421,10 +506,10 @@ def watch(
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A data set, a run or a checkpoint.", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="A data set, a run, a checkpoint or an export.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a data set, a run or a checkpoint is made of, with sizes.
+    """Show what a data set, a run, a checkpoint or an export is made of, with sizes.
 
     **Examples**
 
@@ -440,6 +525,16 @@ def inspect(
 
         data = DataSet(path)
         summary.show(data, _console()) if not as_json else _print_json(summary.as_json(data))
+        return
+    from dragoman.decoding.exported import CARD_FILE, DESCRIPTION_FILE
+
+    if (path / CARD_FILE).exists() and (path / DESCRIPTION_FILE).exists():
+        from dragoman.decoding import terminal
+
+        if as_json:
+            _print_json({"export": str(path), "files": terminal.file_sizes(path)})
+        else:
+            terminal.show_files(path, _console())
     else:
         from dragoman.training.summary import as_json as summarise
         from dragoman.training.summary import show

@@ -95,7 +95,7 @@ class Batch(Section):
 
 
 class Model(Section):
-    """The Transformer. Its vocabulary comes from the data set. CTranslate2 can run all that these settings allow."""
+    """The Transformer. Its vocabulary comes from the data set. CTranslate2 runs all of it but qk_norm."""
 
     d_model: Annotated[int, Field(ge=8, le=16384)] = 512
     """Features of a token between layers; a multiple of twice the heads."""
@@ -110,7 +110,7 @@ class Model(Section):
     dropout: Fraction = 0.1
     """Dropout of the embeddings, and of what each sublayer adds."""
     attention_dropout: Fraction = 0.0
-    """Dropout of attention weights. Above zero, CUDA leaves its variable-length kernel for a slower one."""
+    """Dropout of attention weights."""
     activation_dropout: Fraction = 0.0
     """Dropout of the features inside a feed-forward layer."""
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
@@ -120,7 +120,7 @@ class Model(Section):
     positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
     """Added to the embeddings, or turned into queries and keys of self-attention."""
     qk_norm: bool = False
-    """Normalise queries and keys, head by head."""
+    """Normalise queries and keys, head by head. Such a model cannot be exported to CTranslate2."""
     bias: bool = True
     """Biases in linear layers."""
 
@@ -194,9 +194,9 @@ class Exchange(Section):
     """Steps between meetings of the local method; auto finds its own."""
     wire: Literal["bf16", "int8"] = "bf16"
     """How the local method sends what the weights moved."""
-    outer_rate: Annotated[float, Field(gt=0, le=10)] = 0.7
+    outer_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
     """Rate of the local method's outer optimizer."""
-    outer_momentum: Fraction = 0.9
+    outer_momentum: Fraction = 0.4
     """Its Nesterov momentum."""
     rank: Annotated[int, Field(ge=1, le=1024)] = 8
     """Columns of the thin matrices that powersgd sends."""

@@ -147,7 +147,7 @@ class WorldChanged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersLost(Event):
-    """An exchange failed because workers are gone."""
+    """Workers are gone: an exchange failed, or they no longer ask for their place."""
 
     step: int
     """The last step that was done."""

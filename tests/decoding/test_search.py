@@ -234,7 +234,7 @@ def test_large_vocabularies_are_searched_as_exactly_as_small_ones() -> None:
     values = torch.randn(5, 8192)
     values[1] = -math.inf
     values[1, 77] = 1.0
-    found, places = search_module._largest(values, 8)
+    found, places = search_module.largest(values, 8)
     expected = values.topk(8)
     assert torch.equal(found, expected.values)
     assert torch.equal(values.gather(1, places), expected.values)

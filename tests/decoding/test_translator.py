@@ -17,8 +17,9 @@ from dragoman.config import Tokenizer as TokenizerSettings
 from dragoman.corpus import demo
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer, count_words, train
+from dragoman.decoding.lines import LONGEST_PIECE, batches, one_line, split, tidy
 from dragoman.decoding.search import Hypothesis, search
-from dragoman.decoding.translator import LONGEST_PIECE, Translator, batches, find_model, marks_of, one_line, split, tidy
+from dragoman.decoding.translator import Translator, find_model, marks_of
 from dragoman.errors import DragomanError, SettingsError
 from dragoman.model.architecture import Architecture
 from dragoman.model.packing import pack_sentences

@@ -72,7 +72,7 @@ def test_it_finds_by_which_addresses_others_are_reached(agent):
 
 
 def test_it_passes_on_what_a_worker_says_and_its_end(agent):
-    agent.start("inspect", "nowhere")
+    agent.start("config", "nowhere")
     messages = [agent.hear(), agent.hear()]
     assert messages[0]["stream"] == "err"
     assert "nowhere" in messages[0]["line"]
@@ -115,6 +115,22 @@ def test_a_job_may_outlive_its_launcher(agent, tmp_path):
     with pytest.raises(psutil.TimeoutExpired):
         worker.wait(timeout=0.5)
     assert agent.process.poll() is None
+
+
+def test_a_second_launch_lets_the_first_leave(agent, tmp_path):
+    os.mkfifo(tmp_path / "never")
+    other = Conversation()
+    for each in (agent, other):
+        each.ask("hello", folder=str(tmp_path), make=False)
+    agent.start("train", "never", "--data", "data", "--out", "run", elastic=True)
+    [worker] = children_of(agent.process)
+    while "train" not in worker.cmdline():
+        time.sleep(0.01)
+    assert other.ask("clear", run="another") == {"cleared": 0}
+    assert other.ask("clear", run="run") == {"cleared": 1}
+    agent.process.wait(timeout=20)
+    worker.wait(timeout=20)
+    other.close()
 
 
 def test_a_shell_that_greets_does_no_harm(tmp_path):

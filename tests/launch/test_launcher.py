@@ -1,4 +1,6 @@
-from dragoman.launch.launcher import Muster
+from dragoman.launch import order
+from dragoman.launch.order import Muster
+from dragoman.training import cluster
 
 
 def test_every_worker_gets_its_place_in_one_world():
@@ -14,9 +16,15 @@ def test_every_worker_gets_its_place_in_one_world():
         ("3", "10.0.0.1", "4000")
     }
     assert [place["GLOO_SOCKET_IFNAME"] for place in places] == ["eth0", "eth1", "eth1"]
+    assert [place["DRAGOMAN_HOST"] for place in places] == ["a", "b", "b"]
 
 
 def test_one_host_alone_meets_itself():
     [[place]] = Muster({"a": 1}, {}, None).worlds(4000).values()
     assert place["MASTER_ADDR"] == "127.0.0.1"
     assert place["GLOO_SOCKET_IFNAME"] == "lo"
+
+
+def test_workers_are_told_by_the_names_that_they_know():
+    assert order.HOST == cluster.HOST
+    assert order.LIGHTHOUSES == cluster.LIGHTHOUSES

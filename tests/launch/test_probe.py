@@ -1,4 +1,5 @@
 import shutil
+import sys
 
 import pytest
 import torch
@@ -18,6 +19,14 @@ def test_a_host_reports_what_it_has(data, tmp_path):
     assert 0 < report.needed_bytes < 1e9
     assert report.free_bytes == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
     assert report.checkpoint == ""
+
+
+def test_an_elastic_run_needs_torchft(data, tmp_path, monkeypatch):
+    assert probe("tiny", [], str(data.path), str(tmp_path), elastic=True).problems == []
+    monkeypatch.setitem(sys.modules, "torchft", None)
+    [problem] = probe("tiny", [], str(data.path), str(tmp_path), elastic=True).problems
+    assert "install dragoman[elastic]" in problem
+    assert probe("tiny", [], str(data.path), str(tmp_path)).problems == []
 
 
 def test_all_that_is_missing_is_told(data, tmp_path):

@@ -48,6 +48,7 @@ def test_a_command_reaches_the_shell_of_another_machine_as_it_is():
         ("No ED25519 host key is known\nHost key verification failed.", "compare the key"),
         ("ssh: Could not resolve hostname far: Name or service not known", "check the name"),
         ("ssh: connect to host far port 22: Connection timed out", "check that it runs"),
+        ("Timeout, server far not responding.", "not responding: check that it runs"),
         ("bash: line 1: /opt/python: No such file or directory", "--python (now /opt/python)"),
         ("/usr/bin/python3: No module named dragoman", "install Dragoman there"),
         ("something else", "try `ssh far`"),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dragoman.model.attention import attend, rotate, rotation_at
-from dragoman.model.dropout import Dropout, dropout, keep_mask
-from dragoman.model.packing import Layout, pack, pack_sentences
+from dragoman.model.dropout import Dropout, dropout, hashed_mask, keep_mask, seed_dropout
+from dragoman.model.packing import IGNORED_LABEL, Batch, Layout, filled, pack, pack_sentences
 
 HEADS, HEAD_SIZE = 2, 8
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -172,6 +172,47 @@ def test_gradients_pass_where_dropout_kept_and_nowhere_else() -> None:
     y.sum().backward()
     assert torch.equal(residual.grad, torch.ones(1000))
     torch.testing.assert_close(x.grad, y.detach())
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_hashed_dropout_keeps_its_share_and_is_independent_between_places_and_sites(rate: float) -> None:
+    torch.manual_seed(0)
+    x = torch.empty(1000, 300)
+    seeds = torch.empty(6, 2, dtype=torch.int32).random_(-(2**31), 2**31)
+    masks = [hashed_mask(x, rate, seed).float() for seed in seeds]
+    for mask in masks:
+        assert mask.mean().item() == pytest.approx(1 - rate, abs=0.005)
+        for one, other in ((mask[1:], mask[:-1]), (mask[:, 1:], mask[:, :-1]), (mask[:, 2:], mask[:, :-2])):
+            assert abs(torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1]) < 0.01
+    for one, other in itertools.combinations(masks, 2):
+        assert abs(torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1]) < 0.01
+    assert torch.equal(hashed_mask(x, rate, seeds[0]).float(), masks[0])
+
+
+def test_seeded_dropout_of_a_relu_has_the_gradient_of_the_plain_formula() -> None:
+    torch.manual_seed(0)
+    drop = Dropout(0.3)
+    seed_dropout(drop, torch.device("cpu")).random_(-(2**31), 2**31)
+    x = torch.randn(50, 40, dtype=torch.float64, requires_grad=True)
+    plain = drop(x.relu())
+    assert torch.equal(drop.of_relu(x), plain)
+    upstream = torch.randn_like(plain)
+    torch.testing.assert_close(
+        torch.autograd.grad(drop.of_relu(x), x, upstream), torch.autograd.grad(plain, x, upstream)
+    )
+    assert (plain != 0).any()
+    assert torch.equal(drop.eval().of_relu(x.clone()), x.relu())
+
+
+def test_a_filled_batch_has_the_size_asked_for_and_the_same_sentences() -> None:
+    batch = Batch(pack_sentences([[5, 6], [7]]), pack_sentences([[1, 8, 9], [1]]), torch.tensor([8, 9, 2, 2]))
+    full = filled(batch, 8, 16, max_len=5)
+    assert [tensor.shape[0] for tensor in full.tensors()] == [8, 8, 10, 8, 16, 16, 18, 16, 16]
+    assert full.source.tokens[:3].tolist() == [5, 6, 7]
+    assert full.source.layout.sentence_of.tolist() == [0, 0, 1, 2, 2, 2, 2, 2]
+    assert full.source.layout.cu_seqlens.tolist() == [0, 2, 3, 3, 3, 3, 3, 3, 3, 3]
+    assert full.target.layout.positions.tolist() == [0, 1, 2, 0, *[0] * 12]
+    assert full.labels.tolist() == [8, 9, 2, 2, *[IGNORED_LABEL] * 12]
 
 
 @pytest.mark.gpu

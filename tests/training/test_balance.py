@@ -69,3 +69,9 @@ def test_shares_that_were_set_stay_as_they_are():
     balance = Balance([3, 1])
     assert train(balance, [1, 4], 50) == []
     assert balance.shares == (0.75, 0.25)
+
+
+def test_a_machine_that_is_too_slow_for_the_smallest_share_gets_it_once():
+    balance = Balance([1, 1], follows=True)
+    assert len(train(balance, [1000, 1], 100)) == 1
+    assert balance.shares[1] == pytest.approx(LEAST, rel=0.1)

@@ -23,8 +23,10 @@ worlds = st.sampled_from([2, 3])
 seeds = st.integers(0, 2**32 - 1)
 
 
-def local(every: int = 1, wire: str = "bf16", rate: float = 0.7, momentum: float = 0.9, overlap: bool = False) -> Make:
-    return lambda cluster, parameters: LocalSteps(cluster, parameters, every, wire, rate, momentum, overlap=overlap)
+def local(
+    every: int = 1, wire: str = "bf16", rate: float = 0.7, momentum: float = 0.9, streaming: bool = False
+) -> Make:
+    return lambda cluster, parameters: LocalSteps(cluster, parameters, every, wire, rate, momentum, streaming=streaming)
 
 
 METHODS: dict[str, Make] = {
@@ -177,18 +179,18 @@ def test_what_powersgd_misses_comes_with_later_steps(crews, world, seed):
     assert missed_after[1] < 1e-2
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("wire", ["bf16", "int8"])
 @few
 @given(world=worlds, seed=seeds, every=st.integers(1, 3), steps=st.integers(1, 5))
 def test_without_outer_momentum_workers_meet_at_the_mean_of_their_weights(
-    crews, wire, overlap, world, seed, every, steps
+    crews, wire, streaming, world, seed, every, steps
 ):
     """In blocks of 8 bits, what a worker moved is wrong by half the scale at most; in bf16 by a rounding for each."""
     moves = [random_moves(seed, rank, steps) for rank in range(world)]
 
     def work(cluster: Cluster) -> Worker:
-        worker = Worker(cluster, local(every, wire, rate=1.0, momentum=0.0, overlap=overlap))
+        worker = Worker(cluster, local(every, wire, rate=1.0, momentum=0.0, streaming=streaming))
         worker.take_steps(moves[cluster.rank])
         return worker
 
@@ -222,13 +224,13 @@ def test_8_bits_are_wrong_by_half_the_scale_of_their_own_block(crews, seed, size
             assert float(error[blocks == block].max()) <= 1.001 * sum(scales) / 2 / 2
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("wire", ["bf16", "int8"])
 @few
 @given(world=worlds, seed=seeds, every=st.integers(1, 4), steps=st.integers(1, 9))
-def test_after_a_flush_all_workers_have_the_same_weights_to_the_bit(crews, wire, overlap, world, seed, every, steps):
+def test_after_a_flush_all_workers_have_the_same_weights_to_the_bit(crews, wire, streaming, world, seed, every, steps):
     def work(cluster: Cluster) -> Worker:
-        worker = Worker(cluster, local(every, wire, overlap=overlap))
+        worker = Worker(cluster, local(every, wire, streaming=streaming))
         worker.take_steps(random_moves(seed, cluster.rank, steps))
         return worker
 

@@ -60,3 +60,18 @@ def test_cutting_loses_no_pair_and_keeps_to_its_limit(data, micro_tokens):
         for piece in share.pieces:
             tokens = max(piece.labels.numel(), piece.source.tokens.numel())
             assert tokens <= micro_tokens or piece.target.layout.sentences == 1
+
+
+@pytest.mark.parametrize("shares", [(1.0,), (3.0, 1.0)])
+def test_fixed_sizes_are_the_same_for_all_shares_and_hold_the_same_labels(data, shares):
+    fixed = Feed(data.pairs("train"), data.tokenizer, 2000, seed=1, micro_tokens=2000, fixed_sizes=True)
+    plain = Feed(data.pairs("train"), data.tokenizer, 2000, seed=1, micro_tokens=2000)
+    for rank in range(len(shares)):
+        pairs = zip(*(each.shares(Position(), shares, rank) for each in (fixed, plain)), strict=False)
+        pieces = [(ours.pieces, theirs.pieces) for ours, theirs in itertools.islice(pairs, 30)]
+        sizes = {(piece.source.tokens.shape[0], piece.labels.shape[0]) for ours, _ in pieces for piece in ours}
+        assert len(sizes) == 1
+        assert all(size % 128 == 0 for size in sizes.pop())
+        for ours, theirs in pieces:
+            labels = [torch.cat([piece.labels for piece in each]) for each in (ours, theirs)]
+            assert torch.equal(labels[0][labels[0] >= 0], labels[1])

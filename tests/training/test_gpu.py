@@ -1,10 +1,14 @@
 """The same training on a GPU: bf16, variable-length attention, and memory that runs out for real."""
 
+import math
+
 import pytest
 import torch
 
+from dragoman.config import Optimizer
 from dragoman.events import MicroBatchesCut, RunStarted, StepDone
 from dragoman.launch.local import BeamJudge
+from dragoman.training.optimizer import Updater
 
 from .conftest import Recording, tiny
 
@@ -40,3 +44,45 @@ def test_memory_that_runs_out_on_a_gpu_is_met_by_cutting(data, tmp_path):
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert recording.of(MicroBatchesCut)
     assert len(recording.of(StepDone)) == 3
+
+
+def test_a_share_in_pieces_has_the_gradient_of_the_whole(data, tmp_path):
+    losses = []
+    for pieces in ("micro_tokens=200", "micro_tokens=70"):
+        settings = tiny(*WIDE, "training.precision=bf16", "model.dropout=0", f"training.{pieces}", "training.steps=8")
+        recording = Recording(settings, data, tmp_path / pieces)
+        assert recording.train() == "finished"
+        losses.append([event.loss for event in recording.of(StepDone)])
+    assert len(recording.of(StepDone)) == 8
+    assert all(event.micro_batches > 1 for event in recording.of(StepDone))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+
+
+@pytest.mark.parametrize("algorithm", ["adamw", "muon"])
+def test_a_step_that_is_not_finite_changes_nothing(algorithm):
+    model = torch.nn.Linear(64, 64).cuda()
+    updater = Updater(model, Optimizer(algorithm=algorithm, weight_decay=0.1))
+    one, broken = (torch.tensor(value, device="cuda") for value in (1.0, math.nan))
+    for loss, value in ((one, 1.0), (broken, math.nan), (one, 1.0)):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, value)
+        before = {name: tensor.clone() for name, tensor in (*model.state_dict().items(), *updater.state().items())}
+        updater.step_unread(0.01, loss, one, 0.5)
+        after = {**model.state_dict(), **updater.state()}
+        changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+        assert bool(changed) == math.isfinite(value)
+    assert all(tensor.isfinite().all() for tensor in after.values())
+
+
+def test_a_run_on_a_gpu_goes_on_where_it_was(data, tmp_path):
+    settings = tiny(*WIDE, "training.precision=bf16", "training.steps=12", "checkpoint.every=6")
+    whole = Recording(settings, data, tmp_path / "whole")
+    whole.train()
+    first = Recording(settings, data, tmp_path / "parts")
+    first.on_event = lambda event: setattr(first.stop, "requested", isinstance(event, StepDone))
+    assert first.train() == "interrupted"
+    second = Recording(settings, data, tmp_path / "parts")
+    assert second.train() == "finished"
+    steps = [event.step for event in (*first.of(StepDone), *second.of(StepDone))]
+    assert steps == list(range(1, 13))
+    assert second.of(StepDone)[-1].loss == pytest.approx(whole.of(StepDone)[-1].loss, rel=1e-2)

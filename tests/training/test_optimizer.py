@@ -1,8 +1,11 @@
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from dragoman.config import Optimizer
+from dragoman.training.muon import Muon
 from dragoman.training.optimizer import RunningAverage, Updater
 
 
@@ -63,6 +66,58 @@ def test_muon_takes_the_matrices_and_adamw_the_rest():
     assert quantities["inner.weight"] == {"momentum_buffer"}
     assert all({"exp_avg", "exp_avg_sq"} <= found for name, found in quantities.items() if name != "inner.weight")
     assert set(quantities) == {name for name, _ in model.named_parameters()}
+
+
+def test_muon_is_torchs_where_matrices_stand_alone():
+    torch.manual_seed(0)
+    start = [torch.randn(shape) for shape in ((24, 16), (16, 24), (24, 16), (8, 8))]
+    ours, theirs = ([nn.Parameter(matrix.clone()) for matrix in start] for _ in range(2))
+    optimizers = (
+        Muon(ours, [1] * len(ours), weight_decay=0.1),
+        torch.optim.Muon(theirs, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+    )
+    for _ in range(4):
+        gradients = [torch.randn_like(matrix) for matrix in start]
+        for parameters, optimizer in zip((ours, theirs), optimizers, strict=True):
+            optimizer.param_groups[0]["lr"] = 0.02
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient.clone()
+            optimizer.step()
+    for a, b, before in zip(ours, theirs, start, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-3, rtol=0)  # bfloat16 rounds differently in batches
+        assert (a - before).abs().max() > 0.01
+
+
+def test_muon_takes_each_matrix_of_a_fused_projection_by_itself():
+    torch.manual_seed(0)
+    start, gradient = torch.randn(3, 8, 8), torch.randn(3, 8, 8)
+    fused = [nn.Parameter(start.flatten(0, 1).clone())]
+    apart = [nn.Parameter(matrix.clone()) for matrix in start]
+    for parameters, parts, gradients in ((fused, [3], [gradient.flatten(0, 1)]), (apart, [1] * 3, gradient.unbind())):
+        optimizer = Muon(parameters, parts, weight_decay=0.0)
+        optimizer.param_groups[0]["lr"] = 0.1
+        for parameter, each in zip(parameters, gradients, strict=True):
+            parameter.grad = each.clone()
+        optimizer.step()
+    torch.testing.assert_close(fused[0].detach(), torch.cat([parameter.detach() for parameter in apart]))
+
+
+@pytest.mark.parametrize("algorithm", ["adamw", "muon"])
+def test_a_step_that_was_not_read_is_clipped_and_skipped_as_one_that_was(algorithm):
+    settings = Optimizer(algorithm=algorithm, weight_decay=0.1)
+    unread, read = Toy(), Toy()
+    updaters = Updater(unread, settings), Updater(read, settings)
+    for value in (1.0, math.nan, 2.0):
+        for model in (unread, read):
+            model.zero_grad()
+            (model.loss() * value).backward()
+        norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in unread.parameters()])
+        updaters[0].step_unread(0.01, torch.tensor(value), norm, limit=0.5)
+        if math.isfinite(value):
+            torch.nn.utils.clip_grad_norm_(read.parameters(), 0.5)
+            updaters[1].step(0.01)
+        for a, b in zip(unread.parameters(), read.parameters(), strict=True):
+            torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
 def test_only_matrices_decay():

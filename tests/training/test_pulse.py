@@ -66,6 +66,24 @@ def test_whoever_leaves_is_missing_at_once_though_it_still_beats(pair):
     assert one.missing() == ["other"]
 
 
+def test_whoever_leaves_is_not_to_blame_for_a_failure(pair):
+    one, other = pair
+    other.doing = "about to leave"
+    wait_until(lambda: one.last_words("other").startswith("about to leave"))
+    other.leave()
+    wait_until(lambda: one.missing() == ["other"] and one.find_lost() == [])
+
+
+def test_a_process_that_has_ended_is_found_at_once(pair):
+    one, other = pair
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ended:
+        ended.bind(("127.0.0.1", 0))
+        addresses = {"other": ("127.0.0.1", other.port), "ended": ended.getsockname()}
+    one.join("world", "one", addresses)
+    assert one.find_lost() == ["ended"]
+    assert one.missing() == []
+
+
 def test_a_peer_that_has_not_come_to_a_new_world_yet_is_not_missing(pair):
     one, other = pair
     one.join("next world", "one", {"other": ("127.0.0.1", other.port)})

@@ -135,6 +135,17 @@ class Tokenizer:
         return start if start >= 0 else self.end
 
     @cached_property
+    def unknown(self) -> int:
+        """What stands for text that no piece covers."""
+        return int(self._processor.unk_id())
+
+    @cached_property
+    def padding(self) -> int | None:
+        """What fills a grid of sentences; None in models without one."""
+        padding = int(self._processor.pad_id())
+        return padding if padding >= 0 else None
+
+    @cached_property
     def pieces(self) -> list[str]:
         """All pieces by id."""
         return [str(self._processor.id_to_piece(token)) for token in range(self.size)]

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dragoman.config import Decoding
 from dragoman.errors import DragomanError
+from dragoman.model.kernels import has_kernels, takes_heads
 from dragoman.model.packing import Packed
 from dragoman.model.transformer import Transformer
 
@@ -28,8 +29,6 @@ EXTRA_LENGTH = 20
 """Tokens that a translation may have beyond the multiple of its source's: short sentences need them most."""
 DONE_SHARE = 0.25
 """Share of the batch's sentences that must be done before they are taken out: it costs a copy of the rest."""
-STEPS_UNASKED = 8
-"""Steps after which a GPU is asked which sentences are done: to ask is to wait for it."""
 CHUNK = 64
 CHUNKED_VOCABULARY = 4096
 """From here on the best tokens are looked for among chunks first; below, that costs more than it saves."""
@@ -76,6 +75,10 @@ def search(
         model.eval()
     try:
         with torch.inference_mode():
+            if can_record(model, options):
+                from dragoman.decoding.recorded import RecordedBeams  # Uses kernels of ours, which need Triton.
+
+                return RecordedBeams(model, source, options, marks, n_best).search()
             beams = _Beams(model, source, options, marks, n_best)
             while beams.sentences:
                 beams.step()
@@ -83,6 +86,19 @@ def search(
     finally:
         if was_training:
             model.train()
+
+
+def can_record(model: Transformer, options: Decoding) -> bool:
+    """Whether steps can be recorded on a GPU and replayed: those of plain beam search, in half precision."""
+    weight = model.embedding.weight
+    return (
+        options.beam > 1
+        and not options.no_repeat
+        and not options.coverage
+        and has_kernels(weight.device)
+        and torch.is_autocast_enabled("cuda")
+        and takes_heads(model.architecture.head_size)
+    )
 
 
 def length_penalty(length: float, alpha: float) -> float:
@@ -96,7 +112,7 @@ def length_limits(source_lengths: Sequence[int], max_ratio: float) -> list[int]:
 
 
 @dataclass
-class _Kept:
+class Kept:
     """The best finished hypotheses of each sentence, best first; where there is none yet, its score is -inf."""
 
     scores: Tensor
@@ -109,7 +125,7 @@ class _Kept:
     """[S, F, R] int64."""
 
     @classmethod
-    def nothing(cls, sentences: int, kept: int, room: int, device: torch.device) -> "_Kept":
+    def nothing(cls, sentences: int, kept: int, room: int, device: torch.device) -> "Kept":
         shape = (sentences, kept)
         return cls(
             torch.full(shape, -math.inf, device=device),
@@ -118,15 +134,17 @@ class _Kept:
             torch.zeros(*shape, room, dtype=torch.long, device=device),
         )
 
-    def add(self, other: "_Kept") -> None:
+    def add(self, other: "Kept") -> None:
         """Takes in what is better; of equals, those that were here first and then the earlier ones."""
         joined = [torch.cat(pair, dim=1) for pair in zip(self._parts(), other._parts(), strict=True)]
         order = joined[0].sort(dim=1, descending=True, stable=True).indices[:, : self.scores.shape[1]]  # [S, F]
-        self.scores, self.log_probabilities, self.lengths = (part.gather(1, order) for part in joined[:3])
-        self.tokens = joined[3].gather(1, order[:, :, None].expand(-1, -1, joined[3].shape[2]))
+        # In place, so that a GPU finds the result where it looks for it the next time.
+        for part, both in zip(self._parts()[:3], joined[:3], strict=True):
+            part.copy_(both.gather(1, order))
+        self.tokens.copy_(gather_rows(joined[3], order))
 
-    def rows(self, sentences: Tensor) -> "_Kept":
-        return _Kept(*(part.index_select(0, sentences) for part in self._parts()))
+    def rows(self, sentences: Tensor) -> "Kept":
+        return Kept(*(part.index_select(0, sentences) for part in self._parts()))
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         scores, log_probabilities, lengths, tokens = (part.tolist() for part in self._parts())
@@ -175,12 +193,12 @@ class _Beams:
         # All hypotheses begin alike: but for the first they would only be found again.
         self.totals = torch.full((S, B), -math.inf, device=device)
         self.totals[:, 0] = 0.0
-        self.kept = _Kept.nothing(S, n_best, R, device)
+        self.kept = Kept.nothing(S, n_best, R, device)
         self.done = torch.zeros(S, dtype=torch.bool, device=device)
         self.last_penalties = self._penalties_at_the_limits()
         self.forbidden = torch.tensor(marks.forbidden, dtype=torch.long, device=device)
-        # On a CPU, asking for this much anew at each step takes longer than the sum itself.
-        self.scratch = torch.empty(S * B, model.architecture.vocabulary) if device.type == "cpu" else None
+        # Written to the same memory each time: asking for this much anew takes longer than the sum itself.
+        self.scratch = torch.empty(S * B, model.architecture.vocabulary, device=device)
         self.coverage = torch.zeros(S * B, source.layout.max_len, device=device) if watching else None
 
     @property
@@ -200,10 +218,7 @@ class _Beams:
     def _log_probabilities(self) -> Tensor:
         """[N, V] of the next token; -inf where it is not allowed."""
         logits = self.model.logits(self.model.decode_step(self.latest.flatten(), self.state))
-        if self.scratch is None:
-            log_probs = torch.log_softmax(logits, -1, dtype=torch.float32)
-        else:
-            log_probs = torch.log_softmax(logits.float(), -1, out=self.scratch[: logits.shape[0]])
+        log_probs = torch.log_softmax(logits.float(), -1, out=self.scratch[: logits.shape[0]])
         log_probs.index_fill_(1, self.forbidden, -math.inf)
         if self.options.no_repeat:
             self._forbid_repetition(log_probs)
@@ -236,7 +251,7 @@ class _Beams:
             values, tokens = log_probs.max(-1)  # the first of equals
             return _Candidates(self.totals + values[:, None], torch.zeros_like(tokens)[:, None], tokens[:, None])
         C = 2 * B
-        values, tokens = _largest(log_probs, min(C, log_probs.shape[1]))  # [N, C] each, or [N, V] if that is less
+        values, tokens = largest(log_probs, min(C, log_probs.shape[1]))  # [N, C] each, or [N, V] if that is less
         tokens, order = tokens.sort(-1)  # so that of equals the lower token comes first
         totals = self.totals[:, :, None] + values.gather(1, order).view(S, B, -1)
         totals, places = totals.flatten(1).sort(dim=-1, descending=True, stable=True)
@@ -248,16 +263,15 @@ class _Beams:
         B = self.options.beam
         totals, parents = candidates.totals[:, :B], candidates.parents[:, :B]
         ended = (candidates.tokens[:, :B] == self.marks.end) & (totals > -math.inf)
-        # To ask a GPU is to wait for it: there it costs less to keep nothing.
-        if self.device.type == "cpu" and not ended.any():
+        if not ended.any():
             return
         scores = totals / length_penalty(self.length, self.options.alpha)
         if self.coverage is not None:
             scores = scores + self._coverage_penalties().gather(1, parents)
-        tokens = _gather_rows(self.said, parents)
+        tokens = gather_rows(self.said, parents)
         tokens[:, :, self.length - 1] = self.marks.end
         scores = scores.masked_fill(~ended, -math.inf)
-        self.kept.add(_Kept(scores, totals, torch.full_like(parents, self.length), tokens))
+        self.kept.add(Kept(scores, totals, torch.full_like(parents, self.length), tokens))
 
     def _coverage_penalties(self) -> Tensor:
         """[S, B], at most 0: the smaller, the more of the source was not looked at (Wu et al. 2016)."""
@@ -283,7 +297,7 @@ class _Beams:
         if B > 1:
             rows = (parents + torch.arange(self.sentences, device=self.device)[:, None] * B).flatten()  # [N]
             self.state.reorder(rows)
-            self.said = _gather_rows(self.said, parents)
+            self.said = gather_rows(self.said, parents)
             if self.coverage is not None:
                 self.coverage = self.coverage.index_select(0, rows)
         self.said[:, :, self.length - 1] = self.latest
@@ -304,8 +318,6 @@ class _Beams:
         self.totals.masked_fill_(self.done[:, None], -math.inf)
 
     def _drop_done(self) -> None:
-        if self.device.type == "cuda" and self.length % STEPS_UNASKED and self.length < max(self.limits):
-            return
         done = self.done.tolist()
         if sum(done) < max(1, DONE_SHARE * self.sentences):
             return
@@ -334,7 +346,7 @@ class _Beams:
         return torch.tensor([length_penalty(limit, self.options.alpha) for limit in self.limits], device=self.device)
 
 
-def _largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest of each row and their places, [N, V] -> [N, count] both.
 
     The largest lie in the chunks with the largest maxima. Finding maxima is several times as fast as sorting.
@@ -349,7 +361,7 @@ def _largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return found.values, promising.gather(1, found.indices // CHUNK) * CHUNK + found.indices % CHUNK
 
 
-def _gather_rows(rows: Tensor, chosen: Tensor) -> Tensor:
+def gather_rows(rows: Tensor, chosen: Tensor) -> Tensor:
     """[S, B, R] and [S, C] -> [S, C, R]."""
     return rows.gather(1, chosen[:, :, None].expand(-1, -1, rows.shape[2]))
 

@@ -14,18 +14,24 @@ from rich.markup import escape
 
 from dragoman.config import resolve
 from dragoman.corpus.dataset import DataSet, Split
-from dragoman.decoding import scoring
-from dragoman.decoding.translator import LOOK_AHEAD, Candidate, Translation, Translator
+from dragoman.decoding import scoring, side_by_side
+from dragoman.decoding.card import Circumstances
+from dragoman.decoding.export import FORMS, QUANTIZATIONS
+from dragoman.decoding.export import export as write_export
+from dragoman.decoding.exported import CARD_FILE
+from dragoman.decoding.lines import LOOK_AHEAD, Candidate, LineTranslator, Translation
+from dragoman.decoding.translator import load
 from dragoman.errors import DragomanError
 from dragoman.progress import Progress
-from dragoman.terminal import progress_bars, table
+from dragoman.rundir import write_atomic
+from dragoman.terminal import progress_bars, size, table
 
 SPLITS = ("test", "valid")
 
 
 def translate(model: Path, file: str, overrides: Sequence[str], *, n_best: int, scores: bool, as_json: bool) -> None:
     """Translate a file, standard input, or lines typed at a terminal."""
-    translator = Translator.load(model, **_decoding_changes(overrides))
+    translator = load(model, **_decoding_changes(overrides))
     if file == "-" and sys.stdin.isatty():
         _converse(translator, n_best, scores)
         return
@@ -89,7 +95,7 @@ def _write(source: str, translation: Translation, n_best: int, scores: bool, as_
         print(f"{candidate.score:.4f}\t{candidate.text}" if scores else candidate.text, flush=True)
 
 
-def _converse(translator: Translator, n_best: int, scores: bool) -> None:
+def _converse(translator: LineTranslator, n_best: int, scores: bool) -> None:
     """A prompt for people: type a sentence, see its translation."""
     console = Console()
     languages = translator.languages
@@ -115,11 +121,15 @@ def score(
     data: Path | None,
     split: str,
     *,
+    compare: bool,
+    html: Path | None,
     as_json: bool,
 ) -> None:
     """Score one system, or compare two."""
     if len(systems) > 2:
         raise DragomanError(f"score takes one system or two, not {len(systems)}.")
+    if len(systems) < 2 and (compare or html is not None):
+        raise DragomanError(f"{'--compare' if compare else '--html'} needs two systems: name the other one, too.")
     sources, references = _evaluation_text(source, reference, data, split)
     with progress_bars(Console(stderr=True)) as progress:
         outputs = [_translations(system, sources, progress) for system in systems]
@@ -130,8 +140,49 @@ def score(
             )
     if len(systems) == 1:
         _show_score(scoring.score(outputs[0], references), as_json=as_json)
-    else:
-        _show_comparison(systems, scoring.compare(outputs[0], outputs[1], references), as_json=as_json)
+        return
+    found = scoring.compare(outputs[0], outputs[1], references)
+    if html is not None:
+        differing = side_by_side.contrasts(sources, references, *outputs)
+        write_atomic(html, side_by_side.as_html(systems, found, differing, len(references)))
+    _show_comparison(systems, found, as_json=as_json)
+
+
+def export(
+    model: Path,
+    out: Path,
+    form: str,
+    quantization: str | None,
+    data: Path | None,
+    dollars_per_hour: float | None,
+    *,
+    overwrite: bool,
+) -> None:
+    """Write an export and say what it holds."""
+    chosen = next((known for known in FORMS if known == form), None)
+    if chosen is None:
+        raise DragomanError(f"--to {form} is not known: use {', '.join(FORMS)}.")
+    numbers = next((known for known in QUANTIZATIONS if known == quantization), None)
+    if quantization is not None and numbers is None:
+        raise DragomanError(f"--quantization {quantization} is not known: use {', '.join(QUANTIZATIONS)}.")
+    circumstances = Circumstances(None if data is None else DataSet(data), dollars_per_hour)
+    write_export(model, out, chosen, numbers, circumstances, overwrite=overwrite)
+    console = Console()
+    show_files(out, console)
+    console.print(f"{out} is ready: try `dragoman translate {out}`; its card is {out / CARD_FILE}.", highlight=False)
+
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    """What an export is made of, in bytes."""
+    return {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+
+
+def show_files(folder: Path, console: Console) -> None:
+    """The same for people."""
+    rows = table("file", "size", right=(1,))
+    for name, size_bytes in file_sizes(folder).items():
+        rows.add_row(name, size(size_bytes))
+    console.print(rows)
 
 
 def _evaluation_text(
@@ -158,7 +209,7 @@ def _translations(system: str, sources: list[str] | None, progress: Progress) ->
     """What a system says: read from a file of translations, or translated by a model."""
     if Path(system).is_file():
         return _read_lines(Path(system))
-    translator = Translator.load(system)
+    translator = load(system)
     if sources is None:
         raise DragomanError(f"{system} is a model and needs text to translate: give --src FILE or --data DATA.")
     output = []

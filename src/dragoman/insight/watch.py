@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from dragoman.errors import DragomanError
 from dragoman.insight.digest import digest
 from dragoman.insight.page import render, to_script_json
 from dragoman.insight.story import Logs
+from dragoman.ports import bind
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOOK_S = 1.0
@@ -95,7 +94,8 @@ def serve(runs: Sequence[Path], host: str, port: int, console: Console) -> None:
     """Show runs until told to stop."""
     token = None if host in LOOPBACK else secrets.token_urlsafe(16)
     watch = Watch(runs)
-    listening = _listen(host, port)
+    listening = bind(host, port)
+    listening.listen()  # Whoever opens the address as soon as it is printed waits, and is not refused.
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
     console.print(f"Open {address}  Ctrl-C ends the page, not the training.", highlight=False, soft_wrap=True)
@@ -104,17 +104,3 @@ def serve(runs: Sequence[Path], host: str, port: int, console: Console) -> None:
         uvicorn.Config(app, log_level="warning", ws="none", server_header=False, timeout_graceful_shutdown=GRACE_S)
     )
     server.run(sockets=[listening])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen()  # Whoever opens the address as soon as it is printed waits, and is not refused.
-    except OSError as error:
-        listening.close()
-        raise DragomanError(
-            f"Port {port} on {host} cannot be used ({error.strerror}): choose another --port, or end what uses it."
-        ) from None
-    return listening

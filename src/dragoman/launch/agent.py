@@ -34,6 +34,7 @@ GRACE_S = 30.0
 """How long workers may take to save after they were asked to stop."""
 REACH_S = 5.0
 POLL_S = 0.1
+RELIGHT_S = 1.0
 SHORT_LIFE_S = 20.0
 MOST_QUICK_DEATHS = 5
 """A worker that dies so often in so short a time will not get better by being started again."""
@@ -66,7 +67,7 @@ class Agent:
         self._watchers: list[threading.Thread] = []
         self._elastic = False
         """Whether workers are started again here, and go on without the launcher."""
-        self._stopping = False
+        self._stopping = self._leaving = False
 
     def listen_to(self, questions: IO[bytes]) -> None:
         """Answer until the launcher is gone, then see to it that its workers end."""
@@ -84,7 +85,7 @@ class Agent:
         """Questions as they come; ends with the input, or when the launcher, who greets now and then, fell silent."""
         pending = b""
         heard_at_s = time.monotonic()
-        while True:
+        while not (self._leaving and not any(watcher.is_alive() for watcher in self._watchers)):
             if not select.select([questions], [], [], 1.0)[0]:
                 if time.monotonic() - heard_at_s > self._silence_s and not self._elastic:
                     return
@@ -112,6 +113,17 @@ class Agent:
             "folder": str(self._folder),
             "at_s": time.time(),
         }
+
+    def answer_clear(self, run: str) -> Message:
+        """Ask an earlier launch of the same run, which may have lost its launcher, to save and leave."""
+        earlier = earlier_agents(self._folder / run)
+        for agent in earlier:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                agent.terminate()
+        deadline_s = time.monotonic() + GRACE_S + 2
+        while any(_lives(agent) for agent in earlier) and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+        return {"cleared": len(earlier)}
 
     def answer_probe(self, job: Message) -> Message:
         """What this host has for a job. A process of its own finds out: it needs torch, and may fail."""
@@ -159,13 +171,16 @@ class Agent:
         while True:
             command = [sys.executable, "-m", "dragoman.launch.lighthouse", str(port)]
             subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, preexec_fn=_die_with_agent, check=False)
-            time.sleep(POLL_S)
+            time.sleep(RELIGHT_S)
 
     def answer_start(
         self, words: Sequence[str], worlds: Sequence[dict[str, str]], run: str, elastic: bool = False
     ) -> None:
         """Start a worker for each place in the world that is given to this host."""
-        take_over(self._folder / run)
+        for agent in earlier_agents(self._folder / run):  # The world has gone on without its workers.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                agent.kill()
+                agent.wait(GRACE_S)
         self._elastic, self._stopping = elastic, False
         self._workers, self._watchers = {}, []
         threads = max(1, len(os.sched_getaffinity(0)) // len(worlds))
@@ -192,6 +207,11 @@ class Agent:
         timer = threading.Timer(GRACE_S, self.answer_kill)
         timer.daemon = True
         timer.start()
+
+    def leave(self) -> None:
+        """Let the workers save, and leave with them, though the launcher may still be there."""
+        self._elastic, self._leaving = False, True
+        self.answer_stop()
 
     def answer_kill(self) -> None:
         self._stopping = True
@@ -251,16 +271,23 @@ class Agent:
             self._send({"event": line, "rank": rank})
 
 
-def take_over(run: Path) -> None:
-    """End an agent that an earlier launcher has left here with the same run, and its workers with it."""
+def earlier_agents(run: Path) -> list[psutil.Process]:
+    """Other agents on this host whose workers train the same run."""
+    found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, IndexError):
             if "train" in words and "--out" in words and Path(process.cwd(), words[words.index("--out") + 1]) == run:
                 agent = process.parent()
                 if agent is not None and agent.pid != os.getpid() and "dragoman.launch.agent" in agent.cmdline():
-                    agent.kill()
-                    agent.wait(GRACE_S)
+                    found[agent.pid] = agent
+    return list(found.values())
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _follow(log: Path, *, every: bool) -> Callable[[], list[str]]:
@@ -319,7 +346,9 @@ def main() -> None:
             answers.write(json.dumps(message).encode() + b"\n")
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    Agent(send, silence_s).listen_to(sys.stdin.buffer)
+    agent = Agent(send, silence_s)
+    signal.signal(signal.SIGTERM, lambda *_: agent.leave())
+    agent.listen_to(sys.stdin.buffer)
 
 
 if __name__ == "__main__":

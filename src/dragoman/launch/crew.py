@@ -127,15 +127,18 @@ class Crew:
         self.events: queue.Queue[Event] = queue.Queue()
         self.agents = {machine.name: RemoteAgent(machine, client, self.events) for machine in machines}
         self._closed = threading.Event()
-        self._patience_s = float(SILENCE_S)
+        self.patience_s = float(SILENCE_S)
+        """How long agents may take to end their workers when the crew is left."""
         threading.Thread(target=self._greet, daemon=True).start()
 
     def __enter__(self) -> "Crew":
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self._closed.set()
-        deadline = time.monotonic() + self._patience_s
+        if kind is KeyboardInterrupt:  # Before anything was started: there is nothing to wait for.
+            self.patience_s = 0.0
+        deadline = time.monotonic() + self.patience_s
         with ThreadPoolExecutor(max_workers=len(self.agents)) as pool:
             for agent in self.agents.values():
                 pool.submit(agent.close, max(0.0, deadline - time.monotonic()))
@@ -152,8 +155,11 @@ class Crew:
             except HostLostError as lost:
                 return lost
 
-        with ThreadPoolExecutor(max_workers=max(1, len(questions))) as pool:
+        pool = ThreadPoolExecutor(max_workers=max(1, len(questions)))
+        try:
             results = dict(zip(questions, pool.map(ask, questions.items()), strict=True))
+        finally:
+            pool.shutdown(wait=False)  # After a Ctrl-C some may still be asking: closing the connections ends them.
         answers = {host: result for host, result in results.items() if not isinstance(result, HostLostError)}
         return answers, {host: result for host, result in results.items() if isinstance(result, HostLostError)}
 
@@ -164,7 +170,7 @@ class Crew:
     def leave_at_once(self) -> None:
         """End all workers now, saved or not, and wait for nobody."""
         self.tell_all("kill")
-        self._patience_s = 2.0
+        self.patience_s = 2.0
 
     def _greet(self) -> None:
         while not self._closed.wait(GREETING_S):

@@ -13,7 +13,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.prepare import prepare
 from dragoman.corpus.summary import show_splits
 from dragoman.decoding import scoring
-from dragoman.decoding.translator import Translator
+from dragoman.decoding.translator import load
 from dragoman.insight.report import report
 from dragoman.launch import local
 from dragoman.terminal import progress_bars, span, table
@@ -48,7 +48,7 @@ def run(out: Path, workers: int, console: Console, overrides: Sequence[str] = ()
         return
 
     _heading(console, "3. Score", f"dragoman score {run_path} --data {data_path}")
-    translator = Translator.load(run_path)
+    translator = load(run_path)
     sources, references = data.text("test")
     translations: list[str] = []
     with progress_bars(console) as progress:

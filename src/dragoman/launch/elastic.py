@@ -5,6 +5,7 @@ started it. The launcher shows what happens, and starts the agents of machines t
 """
 
 import queue
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -14,14 +15,15 @@ from dragoman.errors import EXIT_MISTAKE, DragomanError
 from dragoman.events import Event, RunEnded, RunStarted, WorkersLost, WorldChanged, from_json
 from dragoman.launch.crew import Crew, HostLostError, RemoteAgent
 from dragoman.launch.interrupts import Interrupts
-from dragoman.launch.order import Muster, Order, home_folder
+from dragoman.launch.order import LIGHTHOUSES, Muster, Order, home_folder
 from dragoman.launch.ssh import Client
 from dragoman.launch.view import View
-from dragoman.training.cluster import HOST, LIGHTHOUSES
 
 SEEK_S = 2.0
 """How often a lost machine is looked for."""
 ANSWER_S = 15.0
+FAREWELL_S = 3.0
+"""How long agents without workers may take to leave. A lost machine will not answer at all."""
 LAST_WORDS_S = 30.0
 """How long the others may take to leave after the first worker has finished."""
 
@@ -39,14 +41,17 @@ class ElasticTraining:
         self._ports = {host: int(answer["port"]) for host, answer in ports.items()}
         addresses = {host: muster.addresses[host][1] if muster.addresses else "127.0.0.1" for host in self._ports}
         lighthouses = ",".join(f"http://{addresses[host]}:{port}" for host, port in self._ports.items())
-        for host, places in self._worlds.items():
-            for place in places:
-                place.update({LIGHTHOUSES: lighthouses, HOST: host})
+        for place in (place for places in self._worlds.values() for place in places):
+            place[LIGHTHOUSES] = lighthouses
+        self._labels = muster.labels()
         self._away: set[str] = set()
         self._running = set(self._hosts)
         self._speaker = 0
         """The worker whose events are shown: the first of the present world."""
+        self._world: set[int] = set()
+        """The workers of the present world, as the latest news of it has them."""
         self._world_at_s = 0.0
+        self._told_to_stop = self._unsaved = False
         self._reason = ""
         self._ended_at_s = float("inf")
         self._over = threading.Event()
@@ -57,11 +62,12 @@ class ElasticTraining:
             try:
                 for host in self._worlds:
                     self._start(host)
-                while self._running and time.monotonic() < self._ended_at_s + LAST_WORDS_S:
+                while self._goes_on():
                     if interrupts.leave_at_once:
                         self._crew.leave_at_once()
                         raise DragomanError("Left at once, without a last checkpoint: the same command goes on.")
                     if interrupts.first_time:
+                        self._told_to_stop = True
                         self._view.say("Stopping: all workers end their step and save. Ctrl-C again leaves at once.")
                         self._crew.tell_all("stop")
                     try:
@@ -72,7 +78,16 @@ class ElasticTraining:
                 self._over.set()
                 self._crew.tell_all("stop")  # Agents of an elastic run do not end with the launcher's last word.
                 self._view.end_attempt()
-        return self._reason
+        self._crew.patience_s = FAREWELL_S
+        if self._unsaved and not self._reason:
+            raise DragomanError("Stopped without a last checkpoint: the same command goes on from the newest one.")
+        return self._reason or "interrupted"
+
+    def _goes_on(self) -> bool:
+        """Until all have left. Of a run that has ended, nobody waits for workers that were lost before."""
+        if not self._reason:
+            return bool(self._running)
+        return bool(self._running & self._world) and time.monotonic() < self._ended_at_s + LAST_WORDS_S
 
     def _start(self, host: str) -> None:
         agent = self._crew.agents[host]
@@ -90,7 +105,7 @@ class ElasticTraining:
             self._view.say(f"{host} was lost ({self._crew.agents[host].why_lost()}): the others go on.")
             threading.Thread(target=self._seek, args=(host,), daemon=True).start()
         elif "line" in message and message["stream"] == "err":
-            self._view.line(host, message["line"])
+            self._view.line(self._labels[rank], message["line"])
         elif "event" in message:
             event = from_json(message["event"])
             if event is not None:
@@ -99,14 +114,19 @@ class ElasticTraining:
             self._note_exit(rank, host, int(message["exit"]), again=bool(message["again"]))
 
     def _note_exit(self, rank: int, host: str, code: int, *, again: bool) -> None:
-        if code == EXIT_MISTAKE:
+        if code == EXIT_MISTAKE and not self._world:  # Nothing has begun, and nothing needs to be saved.
+            self._crew.leave_at_once()
             raise DragomanError(f"Worker {rank} on {host} cannot train: mend the mistake that it told above.")
         if again:
             self._view.say(f"Worker {rank} on {host} died and is started again.")
             return
         self._running.discard(rank)
-        if code and not self._reason:
-            self._view.say(f"Worker {rank} on {host} died again and again, and is given up: the others go on.")
+        if self._told_to_stop:
+            # A worker that was still starting when it was told to stop has nothing to save.
+            self._unsaved = self._unsaved or code not in (0, -signal.SIGTERM)
+        elif code and not self._reason:
+            how = "cannot train" if code == EXIT_MISTAKE else "died again and again"
+            self._view.say(f"Worker {rank} on {host} {how}, and is given up: the others go on.")
             if not self._running:
                 raise DragomanError(
                     f"All workers were given up. What was saved is in {self._order.out} on the hosts; the same command "
@@ -117,7 +137,8 @@ class ElasticTraining:
         """Show the events of the first worker of the world; when it is lost, of the one who follows."""
         # A machine that was cut off may tell late that it was alone meanwhile: that is no news.
         if isinstance(event, RunStarted | WorldChanged) and event.at_s > self._world_at_s:
-            self._speaker, self._world_at_s = int(event.workers[0].split()[1]), event.at_s
+            slots = [int(worker.split()[1]) for worker in event.workers]
+            self._speaker, self._world, self._world_at_s = slots[0], set(slots), event.at_s
         lost_speaker = isinstance(event, WorkersLost) and any(
             worker.startswith(f"worker {self._speaker} ") for worker in event.workers
         )

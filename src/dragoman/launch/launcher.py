@@ -66,6 +66,8 @@ def call_together(order: Order, client: Client, crew: Crew, console: Console) ->
     foreign = compare_versions(dragoman_version(), {host: str(hello["dragoman"]) for host, hello in hellos.items()})
     problems += foreign
     ready = [host for host in hellos if host not in {problem.host for problem in foreign}]
+    if not problems:
+        _clear(order, crew, ready, console)
     if order.push and not problems:
         _push(order, client, {host: str(hellos[host]["folder"]) for host in ready}, console)
     reports, more = _probe(order, crew, ready)
@@ -90,12 +92,21 @@ def call_together(order: Order, client: Client, crew: Crew, console: Console) ->
     return Muster(workers, addresses, newest(reports))
 
 
+def _clear(order: Order, crew: Crew, hosts: Sequence[str], console: Console) -> None:
+    """Let an earlier launch of the same run save and leave, before the newest checkpoint is looked for."""
+    answers, _ = crew.ask_all({host: ("clear", {"run": str(order.out)}) for host in hosts})
+    cleared = [host for host, answer in answers.items() if answer["cleared"]]
+    if cleared:
+        console.print(f"{order.out} was still being trained on {', '.join(cleared)}: it was stopped.", highlight=False)
+
+
 def _probe(order: Order, crew: Crew, hosts: Sequence[str]) -> tuple[dict[str, Report], list[Problem]]:
     job = {
         "recipe": order.recipe,
         "overrides": list(order.overrides),
         "data": str(order.data),
         "out": str(order.out),
+        "elastic": order.elastic,
     }
     answers, lost = crew.ask_all({host: ("probe", {"job": job}) for host in hosts})
     problems = [Problem(host, f"was lost: {reason}.") for host, reason in lost.items()]

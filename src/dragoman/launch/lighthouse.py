@@ -7,7 +7,7 @@ from dragoman.errors import DragomanError
 
 HEARTBEAT_MS = 1_000
 """Without a sign of life for this long a worker is no longer counted."""
-JOIN_MS = 60_000
+JOIN_MS = 20_000
 """How long the others wait for a worker that is alive and does not ask: it may be busy with a large step."""
 TICK_MS = 20
 

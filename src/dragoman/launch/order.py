@@ -8,6 +8,10 @@ from dragoman.config import Settings
 from dragoman.launch.network import Address
 from dragoman.launch.ssh import Machine
 
+HOST = "DRAGOMAN_HOST"
+LIGHTHOUSES = "DRAGOMAN_LIGHTHOUSES"
+"""As in `training.cluster`, which is not imported here: a launcher needs no torch."""
+
 
 @dataclass(frozen=True)
 class Order:
@@ -68,6 +72,7 @@ class Muster:
                     "MASTER_PORT": str(port),
                     "GLOO_SOCKET_IFNAME": interface,
                     "NCCL_SOCKET_IFNAME": interface,
+                    HOST: host,
                 }
                 for local_rank in range(count)
             ]

@@ -1,5 +1,6 @@
 """What a host has for a job: its torch, its GPUs, the data set, room on the disk, checkpoints of the run."""
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -22,8 +23,10 @@ CHECKPOINT_BYTES = 16
 """Of each parameter: its value, two of the optimizer's, and its running average where one is kept."""
 
 
-def probe(recipe: str, overrides: Sequence[str], data: str, out: str) -> Report:
+def probe(recipe: str, overrides: Sequence[str], data: str, out: str, *, elastic: bool = False) -> Report:
     problems: list[str] = []
+    if elastic and importlib.util.find_spec("torchft") is None:
+        problems.append("torchft is not installed, which --elastic needs: install dragoman[elastic].")
     settings = _find(problems, lambda: config.resolve(recipe, overrides).settings)
     found = _find(problems, lambda: whole_data_set(Path(data)))
     needed_bytes = 0

@@ -110,7 +110,10 @@ _REMEDIES = (
     (r"Host key verification failed", "connect once with `ssh {name}`, compare the key, and confirm it"),
     (r"Permission denied", "bring your key there with `ssh-copy-id {name}`, and load it with `ssh-add`"),
     (r"Could not resolve", "check the name in --hosts and in your ssh configuration"),
-    (r"timed out|refused|No route|unreachable", "check that it runs, and that its sshd can be reached from here"),
+    (
+        r"timed out|refused|No route|unreachable|not responding",
+        "check that it runs, and that its sshd can be reached from here",
+    ),
     (
         r"No module named '?dragoman|No such file|not found",
         "install Dragoman there, or name the Python that has it with --python (now {python})",
@@ -120,4 +123,4 @@ _REMEDIES = (
 
 def _last_line(said: str) -> str:
     lines = said.strip().splitlines()
-    return lines[-1].strip() if lines else "no reason was given"
+    return lines[-1].strip().rstrip(".") if lines else "no reason was given"

@@ -43,21 +43,11 @@ def attend(
     *,
     causal: bool = False,
     dropout_rate: float = 0.0,
-    seed: Tensor | None = None,
 ) -> Tensor:
     """Each sentence's queries [Tq, H, D] look at the same sentence's keys and values [Tk, H, D]: gives [Tq, d].
 
-    `causal` is for a sentence looking at itself: a token sees none that follow it. Batches of fixed size need a `seed`
-    for their dropout.
+    `causal` is for a sentence looking at itself: a token sees none that follow it.
     """
-    if queries.sentence_of is not None:
-        from dragoman.model import attention_kernel  # Needs Triton, which comes with torch for CUDA.
-
-        out, _ = attention_kernel.attend(
-            q, k, v, queries.sentence_of, keys.sentence_of, queries.cu_seqlens, keys.cu_seqlens,
-            causal, dropout_rate, seed,
-        )  # fmt: skip
-        return cast(Tensor, out).flatten(1)
     if dropout_rate == 0.0 and _has_varlen_kernel(q):
         out = varlen_attn(
             q, k, v, queries.cu_seqlens, keys.cu_seqlens, queries.max_len, keys.max_len,
@@ -77,6 +67,20 @@ def attend(
         with without_cudnn(q.device):
             out_SHLD = F.scaled_dot_product_attention(q_SHLD, k_SHLD, v_SHLD, mask, dropout_rate, causal)
     return queries.from_grid(out_SHLD.transpose(1, 2).flatten(2))
+
+
+def attend_at_fixed_size(
+    x: Tensor, y: Tensor | None, queries: Layout, keys: Layout, drop: Dropout, *, causal: bool = False
+) -> Tensor:
+    """The same for batches of fixed size, by a kernel of ours: `x` holds queries, keys and values, [T, 3, H, D], or
+    `x` the queries, [Tq, 1, H, D], and `y` the others, [Tk, 2, H, D]."""
+    from dragoman.model import attention_kernel  # Needs Triton, which comes with torch for CUDA.
+
+    out, _ = attention_kernel.attend(
+        x, y, queries.sentence_of, keys.sentence_of, queries.cu_seqlens, keys.cu_seqlens,
+        causal, drop.active_rate, drop.seed,
+    )  # fmt: skip
+    return cast(Tensor, out).flatten(1)
 
 
 def without_cudnn(device: torch.device) -> AbstractContextManager[None]:
@@ -150,10 +154,20 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, rotation: Rotation | None) -> Tensor:
         """[T, d] -> [T, d]."""
-        q, k, v = self.project(x, rotation)
-        drop = self.dropout
-        y = attend(q, k, v, layout, layout, causal=self.causal, dropout_rate=drop.active_rate, seed=drop.seed)
+        if layout.sentence_of is not None:
+            together = self._project_together(x, rotation)
+            y = attend_at_fixed_size(together, None, layout, layout, self.dropout, causal=self.causal)
+        else:
+            rate = self.dropout.active_rate
+            y = attend(*self.project(x, rotation), layout, layout, causal=self.causal, dropout_rate=rate)
         return cast(Tensor, self.out(y))
+
+    def _project_together(self, x: Tensor, rotation: Rotation | None) -> Tensor:
+        """What `project` gives, in one piece, [T, 3, H, D]."""
+        if self.head_norm is None and rotation is None:
+            together: Tensor = self.qkv(x).unflatten(1, (3, self.heads, -1))
+            return together
+        return torch.stack(self.project(x, rotation), dim=1)
 
     def project(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, [T, H, D] each: normalised, then rotated, where the architecture says so."""
@@ -180,10 +194,20 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, layout: Layout, memory_layout: Layout) -> Tensor:
         """[Tq, d] looks at [Tk, d] -> [Tq, d]."""
         q = self.project_query(x)
-        k, v = self.project_memory(memory)
-        drop = self.dropout
-        y = attend(q, k, v, layout, memory_layout, dropout_rate=drop.active_rate, seed=drop.seed)
+        if layout.sentence_of is not None:
+            together = self._project_memory_together(memory)
+            y = attend_at_fixed_size(q[:, None], together, layout, memory_layout, self.dropout)
+        else:
+            k, v = self.project_memory(memory)
+            y = attend(q, k, v, layout, memory_layout, dropout_rate=self.dropout.active_rate)
         return cast(Tensor, self.out(y))
+
+    def _project_memory_together(self, memory: Tensor) -> Tensor:
+        """What `project_memory` gives, in one piece, [T, 2, H, D]."""
+        if self.head_norm is None:
+            together: Tensor = self.key_value(memory).unflatten(1, (2, self.heads, -1))
+            return together
+        return torch.stack(self.project_memory(memory), dim=1)
 
     def project_query(self, x: Tensor) -> Tensor:
         """[T, d] -> [T, H, D]."""

@@ -27,9 +27,8 @@ WARPS, STAGES = 4, 1
 
 @torch.library.custom_op("dragoman::attend", mutates_args=())
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    x: Tensor,
+    y: Tensor | None,
     q_sentences: Tensor,
     k_sentences: Tensor,
     q_bounds: Tensor,  # noqa: ARG001 (the backward pass needs them)
@@ -38,12 +37,15 @@ def attend(
     dropout_rate: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Each sentence's queries [Tq, H, D] look at its keys and values [Tk, H, D]: gives [Tq, H, D], and for the backward
-    pass the logarithms, to base 2, of what the weights were divided by, [H, Tq].
+    """Each sentence's queries look at its keys and values: gives [Tq, H, D], and for the backward pass the logarithms,
+    to base 2, of what the weights were divided by, [H, Tq].
 
+    `x` [T, 3, H, D] holds queries, keys and values of sentences that look at themselves; or `x` holds queries,
+    [Tq, 1, H, D], and `y` [Tk, 2, H, D] keys and values: together as projections give them, and so their gradients.
     `*_sentences` [T] int32 name the sentence of each token; `*_bounds` int32 are the first token of each sentence and,
     after the last, the number of tokens in sentences, twice. `causal` is for a sentence that looks at itself.
     """
+    q, k, v = _parts(x, y)
     queries, heads, size = q.shape
     out = torch.empty(queries, heads, size, dtype=q.dtype, device=q.device)
     log_sums = torch.empty(heads, queries, dtype=torch.float32, device=q.device)
@@ -57,9 +59,9 @@ def attend(
 
 
 @attend.register_fake
-def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    queries, heads, size = q.shape
-    return q.new_empty(queries, heads, size), q.new_empty(heads, queries, dtype=torch.float32)
+def _(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    queries, _parts, heads, size = x.shape
+    return x.new_empty(queries, heads, size), x.new_empty(heads, queries, dtype=torch.float32)
 
 
 @torch.library.custom_op("dragoman::attend_backward", mutates_args=())
@@ -67,9 +69,8 @@ def attend_backward(
     grad: Tensor,
     out: Tensor,
     log_sums: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    x: Tensor,
+    y: Tensor | None,
     q_sentences: Tensor,
     k_sentences: Tensor,
     q_bounds: Tensor,
@@ -77,30 +78,30 @@ def attend_backward(
     causal: bool,
     dropout_rate: float,
     seed: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of queries, keys and values."""
+) -> list[Tensor]:
+    """The gradients of `x` and, if there is one, of `y`."""
+    q, k, v = _parts(x, y)
     (queries, heads, size), keys = q.shape, k.shape[0]
     grad = grad.contiguous()
-    grad_q, grad_k, grad_v = (
-        torch.empty(count, heads, size, dtype=q.dtype, device=q.device) for count in (queries, keys, keys)
-    )
+    gradients = [torch.empty(each.shape, dtype=x.dtype, device=x.device) for each in (x, y) if each is not None]
+    grad_q, grad_k, grad_v = _parts(*gradients)
     shares = torch.empty_like(log_sums)
     inputs = q, k, v, grad, log_sums, shares, q_sentences, k_sentences, seed
     strides = *_strides(q), *_strides(k), *_strides(v)
     drops = keep_threshold(dropout_rate), 1 / (1 - dropout_rate)
     constants = _constants(heads, size, causal, dropout_rate)
     _backward_queries[(triton.cdiv(queries, QUERY_TILE), heads)](
-        grad_q, out, k_bounds, *inputs, *strides, queries, *drops, **constants
+        grad_q, out, k_bounds, *inputs, *strides, grad_q.stride(0), queries, *drops, **constants
     )
     _backward_keys[(triton.cdiv(keys, KEY_TILE), heads)](
-        grad_k, grad_v, q_bounds, *inputs, *strides, queries, keys, *drops, **constants
+        grad_k, grad_v, q_bounds, *inputs, *strides, grad_k.stride(0), queries, keys, *drops, **constants
     )
-    return grad_q, grad_k, grad_v
+    return gradients
 
 
 @attend_backward.register_fake
-def _(grad: Tensor, out: Tensor, log_sums: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, ...]:  # noqa: ARG001
-    return tuple(x.new_empty(x.shape) for x in (q, k, v))
+def _(grad: Tensor, out: Tensor, log_sums: Tensor, x: Tensor, y: Tensor | None, *_: Any) -> list[Tensor]:  # noqa: ARG001
+    return [each.new_empty(each.shape) for each in (x, y) if each is not None]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -112,10 +113,15 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, seed = ctx.saved_tensors
     gradients = attend_backward(grad, *tensors, ctx.causal, ctx.dropout_rate, seed)
-    return (*gradients, *(None for _ in range(7)))
+    return (*gradients, *(None for _ in range(9 - len(gradients))))
 
 
 attend.register_autograd(_backward, setup_context=_keep)
+
+
+def _parts(x: Tensor, y: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Queries, keys and values, [T, H, D] each."""
+    return x.unbind(1) if y is None else (x[:, 0], *y.unbind(1))
 
 
 def _strides(x: Tensor) -> tuple[int, int]:
@@ -202,7 +208,7 @@ def _forward(
 @triton.jit
 def _backward_queries(
     grad_q, out, k_bounds, q, k, v, grad, log_sums, shares, q_sentences, k_sentences, seed,
-    q_row, q_head, k_row, k_head, v_row, v_head, queries, threshold, keep_scale,
+    q_row, q_head, k_row, k_head, v_row, v_head, grad_row, queries, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     """A tile of queries collects its gradient from the keys it saw, and notes what flows back into its sums."""
@@ -243,13 +249,14 @@ def _backward_queries(
             flow_MN = tl.where(kept, flow_MN * keep_scale, 0.0)
         slopes_MN = weights_MN * (flow_MN - share_M[:, None]) * scale
         total_MD = tl.dot(slopes_MN.to(k_ND.dtype), k_ND, total_MD)
-    tl.store(grad_q + packed, total_MD.to(q_MD.dtype), mask=inside[:, None])
+    at_MD = rows[:, None] * grad_row + head * D + features[None, :]
+    tl.store(grad_q + at_MD, total_MD.to(q_MD.dtype), mask=inside[:, None])
 
 
 @triton.jit
 def _backward_keys(
     grad_k, grad_v, q_bounds, q, k, v, grad, log_sums, shares, q_sentences, k_sentences, seed,
-    q_row, q_head, k_row, k_head, v_row, v_head, queries, keys, threshold, keep_scale,
+    q_row, q_head, k_row, k_head, v_row, v_head, grad_row, queries, keys, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     """A tile of keys collects its gradients from the queries that saw it."""
@@ -292,6 +299,6 @@ def _backward_keys(
         total_v_ND = tl.dot(dropped_NM.to(grad_MD.dtype), grad_MD, total_v_ND)
         slopes_NM = weights_NM * (flow_NM - share_M[None, :]) * scale
         total_k_ND = tl.dot(slopes_NM.to(q_MD.dtype), q_MD, total_k_ND)
-    packed = (columns[:, None] * H + head) * D + features[None, :]
-    tl.store(grad_k + packed, total_k_ND.to(k_ND.dtype), mask=inside[:, None])
-    tl.store(grad_v + packed, total_v_ND.to(v_ND.dtype), mask=inside[:, None])
+    at_ND = columns[:, None] * grad_row + head * D + features[None, :]
+    tl.store(grad_k + at_ND, total_k_ND.to(k_ND.dtype), mask=inside[:, None])
+    tl.store(grad_v + at_ND, total_v_ND.to(v_ND.dtype), mask=inside[:, None])

@@ -88,6 +88,13 @@ class DecoderState:
         if self.step >= self.max_length:
             raise ValueError(f"the hypotheses already have the {self.max_length} tokens that decoding was started for")
 
+    def positions(self, tokens: Tensor) -> Tensor:
+        """Where in their hypotheses the next tokens stand, [N]."""
+        return torch.full_like(tokens, self.step)
+
+    def advance(self) -> None:
+        self.step += 1
+
     def attend_to_past(self, cache: LayerCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return cache.attend_to_past(q, k, v, self.step)
 
@@ -121,42 +128,56 @@ class DecoderState:
 
 
 class IndexedState(DecoderState):
-    """The same on a GPU. Caches hold keys and values as [rows, R, H, D], those of the source packed, [T, H, D]."""
+    """The same on a GPU. Caches hold keys and values as [rows, R, H, D], those of the source packed, [T, H, D].
+
+    What changes from step to step changes in place, and the step is known on the GPU too, so that a step can be
+    recorded and replayed.
+    """
 
     moves_keys = False
 
     def __init__(self, caches: list[LayerCache], bounds: Tensor, beam: int, max_length: int) -> None:
         super().__init__(caches, None, beam, max_length)
         self._bounds = bounds
+        self.clock = torch.zeros(1, dtype=torch.long, device=bounds.device)
+        """[1]: `step`, as the GPU counts it."""
         hypotheses = (bounds.shape[0] - 1) * beam
         self._rows = torch.arange(hypotheses, device=bounds.device)  # [N]: where each hypothesis puts what it says
         self._found = torch.zeros(hypotheses, max_length, dtype=torch.int32, device=bounds.device)  # [N, R]
-        self._sentences = (self._rows // beam).int()  # [N]
+        self._sentences = torch.arange(bounds.shape[0] - 1, dtype=torch.int32, device=bounds.device)  # [S]
 
     @property
     def sentences(self) -> int:
-        return self._rows.shape[0] // self.beam
+        return self._sentences.shape[0]
+
+    def positions(self, tokens: Tensor) -> Tensor:
+        return self.clock.expand_as(tokens)
+
+    def advance(self) -> None:
+        self.step += 1
+        self.clock += 1
 
     def attend_to_past(self, cache: LayerCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         from dragoman.model import decoding_kernel
 
-        self._found[:, self.step] = self._rows
+        if cache is self.caches[0]:
+            self._found.index_copy_(1, self.clock, self._rows.int()[:, None])
+        places = self._rows * self.max_length + self.clock  # [N]
         for stored, new in ((cache.keys, k), (cache.values, v)):
-            stored[:, self.step].index_copy_(0, self._rows, new.to(stored.dtype))
-        return decoding_kernel.attend_to_past(q, cache.keys, cache.values, self._found, self.step + 1)
+            stored.flatten(0, 1).index_copy_(0, places, new.to(stored.dtype))
+        return decoding_kernel.attend_to_past(q, cache.keys, cache.values, self._found, self.clock)
 
     def attend_to_source(self, cache: LayerCache, q: Tensor) -> Tensor:
         from dragoman.model import decoding_kernel
 
         return decoding_kernel.attend_to_source(
-            q, cache.memory_keys, cache.memory_values, self._bounds, self._sentences
+            q, cache.memory_keys, cache.memory_values, self._bounds, self._sentences, self.beam
         )
 
     def reorder(self, parents: Tensor) -> None:
-        self._found = self._found.index_select(0, parents)
+        self._found.copy_(self._found.index_select(0, parents))
 
     def keep_sentences(self, sentences: Tensor) -> None:
         kept = (sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device)).flatten()  # [N']
-        self._rows, self._found, self._sentences = (
-            part.index_select(0, kept) for part in (self._rows, self._found, self._sentences)
-        )
+        self._rows, self._found = self._rows.index_select(0, kept), self._found.index_select(0, kept)
+        self._sentences = self._sentences.index_select(0, sentences)

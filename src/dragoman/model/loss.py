@@ -23,8 +23,8 @@ from dragoman.model.packing import IGNORED_LABEL
 
 CPU_CHUNK_TOKENS = 512
 """Enough for full speed of the products, and logits that a processor's last cache can hold (V = 8,192: 16 MB)."""
-GPU_CHUNK_TOKENS = 4096
-"""Enough to fill a GPU (V = 32,768: 512 MB)."""
+GPU_CHUNK_TOKENS = 8192
+"""Enough to fill a GPU (V = 32,768: 1 GB)."""
 
 
 def linear_cross_entropy(
@@ -117,8 +117,10 @@ class _FusedLinearCrossEntropy(_LinearCrossEntropy):
         half_weight = weight.to(hidden.dtype)
         grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         sums = hidden.new_empty(tokens, 2, dtype=torch.float32)
-        for part in range(0, tokens, GPU_CHUNK_TOKENS):
-            chunk = slice(part, part + GPU_CHUNK_TOKENS)
+        # Chunks of one size: a small one at the end would take almost as long.
+        size = -(-tokens // -(-tokens // GPU_CHUNK_TOKENS))
+        for first in range(0, tokens, size):
+            chunk = slice(first, first + size)
             h = hidden[chunk]  # [C, d]
             logits = torch.mm(h, half_weight.t(), out_dtype=torch.float32)  # [C, V]
             slopes = h.new_empty(h.shape[0], vocabulary)

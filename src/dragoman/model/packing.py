@@ -93,6 +93,9 @@ class Layout:
         sentence_of = None if self.sentence_of is None else change(self.sentence_of)
         return Layout(change(self.positions), change(self.cu_seqlens), self.max_len, sentence_of)
 
+    def to(self, device: torch.device | str) -> Layout:
+        return self.mapped(lambda tensor: tensor.to(device))
+
 
 @dataclass(frozen=True)
 class Packed:

@@ -122,11 +122,10 @@ class Transformer(nn.Module):
     def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Appends one token to each hypothesis, [N], and gives the hidden vector that predicts the next, [N, d]."""
         state.check_room(tokens.shape[0])
-        positions = torch.full_like(tokens, state.step)
-        x, rotation = self._embed(tokens, positions, state.step + 1, self.target_dropout)
+        x, rotation = self._embed(tokens, state.positions(tokens), state.max_length, self.target_dropout)
         for layer, cache in zip(self._decoder_layers(), state.caches, strict=True):
             x = layer.step(x, cache, state, rotation)
-        state.step += 1
+        state.advance()
         y: Tensor = self.decoder_norm(x)
         return y
 

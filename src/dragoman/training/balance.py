@@ -9,7 +9,7 @@ from collections.abc import Sequence
 MEMORY = 7
 """Steps of which the median counts: one slow step is noise, a slow machine is not."""
 WORTH = 0.05
-"""Shares follow when the slowest worker takes this much longer than all would together, or twice the noise."""
+"""Shares follow when the slowest worker takes this much longer than it would with others, or twice the noise."""
 LEAST = 0.02
 """Smallest share of a worker: without work its speed could not be seen any more."""
 
@@ -33,10 +33,11 @@ class Balance:
         if min(usual) <= 0:
             return False
         speeds = [share / spent for share, spent in zip(self.shares, usual, strict=True)]
-        together = 1 / sum(speeds)
-        if max(usual) < (1 + max(WORTH, 2 * self._noise(usual))) * together:
+        shares = _normalised([max(speed / sum(speeds), LEAST) for speed in speeds])
+        expected = max(share / speed for share, speed in zip(shares, speeds, strict=True))
+        if max(usual) < (1 + max(WORTH, 2 * self._noise(usual))) * expected:
             return False
-        self.shares = _normalised([max(speed * together, LEAST) for speed in speeds])
+        self.shares = shares
         self._seen = []  # Those times belong to the shares before.
         return True
 

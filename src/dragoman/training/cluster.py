@@ -111,9 +111,8 @@ class Cluster:
     def _myself(self, name: str, address: str) -> Member:
         return Member(name, self.slot, self.host, address, self.pulse.port)
 
-    def _hangs(self) -> None:
+    def _hangs(self, others: Sequence[tuple[Member, str]]) -> None:
         """Whoever does not wait like us keeps us waiting; where all wait, it is the network, and all are named."""
-        others = [(member, self.pulse.last_words(member.name)) for member in self.members if member.slot != self.slot]
         self.on_hang([(member, words) for member, words in others if "waiting" not in words] or others)
 
 

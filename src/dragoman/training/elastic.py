@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import TCPStore
 from torchft.coordination import LighthouseClient, Quorum
 
 from dragoman.training.cluster import Cluster
-from dragoman.training.group import Group, Member, WorkersLostError, address_towards
+from dragoman.training.group import NO_SIGN, Group, Member, WorkersLostError, address_towards
 
 BEAT_S = 0.1
 ANSWER_S = 1.0
@@ -76,6 +76,7 @@ class ElasticCluster(Cluster):
             key = _key(quorum)
             if self._group is not None and key == self._key:
                 return False
+            self._miss(quorum)
             self._connect(key, quorum)
             return True
 
@@ -122,6 +123,17 @@ class ElasticCluster(Cluster):
         fresh = all(each["fresh"] for each in _described(quorum))
         missing = len(quorum.participants) < self.workers
         return fresh and missing and time.monotonic() - self._started_at < ASSEMBLY_S
+
+    def _miss(self, quorum: Quorum) -> None:
+        """Take it as a loss like any other when someone of our world is no longer counted.
+
+        Were it only left out, it might come back and form a world of the same name as the one that it is still in.
+        """
+        before = self._group.members if self._group is not None else ()
+        present = {each.replica_id for each in quorum.participants}
+        gone = [(member, self.pulse.last_words(member.name)) for member in before if member.name not in present]
+        if gone:
+            raise WorkersLostError(gone, NO_SIGN)
 
     def _connect(self, key: str, quorum: Quorum) -> None:
         """Form the group of a quorum's workers. The first of them keeps the store in which they find each other."""

@@ -147,8 +147,9 @@ class LocalSteps:
     """Workers update by themselves, each from its own share, and every `every` steps bring their weights together.
 
     What the weights moved since the last meeting is averaged and taken as the gradient of an outer optimizer with
-    Nesterov momentum (DiLoCo, Douillard et al. 2023). With `overlap` the averaging runs behind the next steps: what a
-    worker does meanwhile is kept and put on top of the new common weights.
+    Nesterov momentum (DiLoCo, Douillard et al. 2023). With `streaming` the weights are cut into as many parts as there
+    are steps between meetings, and in each step another part meets while the next step computes: the link is always
+    busy and nobody waits for it (Streaming DiLoCo, Douillard et al. 2025). Without, all parts meet at once.
     """
 
     def __init__(
@@ -160,76 +161,106 @@ class LocalSteps:
         rate: float,
         momentum: float,
         *,
-        overlap: bool,
+        streaming: bool,
     ) -> None:
         self._cluster = cluster
         self._parameters = list(parameters)
-        self._every, self._wire, self._overlap = every, wire, overlap
+        self._every, self._wire, self._streaming = every, wire, streaming
         self._outer_rate, self._outer_momentum = rate, momentum
-        self._common = _flat(self._parameters)
-        """The weights that all workers share: those after the last meeting."""
-        self._momentum = torch.zeros_like(self._common)
-        self._sent = self._common
-        """This worker's weights when it last sent how far they had moved."""
-        self._arrives: Callable[[], tuple[Tensor, Tensor]] | None = None
+        self._parts = _cut(self._parameters, every if streaming else 1)
+        self._common = [_flat(part) for part in self._parts]
+        """The weights that all workers share: those after each part's last meeting."""
+        self._momentum = [torch.zeros_like(common) for common in self._common]
+        self._begin()
+
+    def _begin(self) -> None:
+        self._arrives: Callable[[], Tensor] | None = None
         self._words: Tensor | None = None
+        """Of the steps since the last meeting."""
+        self._agreed: Tensor | None = None
         self._steps = 0
+        self._next_part = 0
 
     @torch.no_grad()
     def gradients(self, words: Tensor, tokens: int) -> Tensor:
-        """No exchange: the gradient of this worker's share, divided by its own tokens."""
+        """The gradient of this worker's share, divided by its own tokens; and the part that met meanwhile arrives."""
         mine = float(words[TOKENS])
         for parameter in self._parameters:
             _gradient(parameter).mul_(tokens / mine if mine else 0.0)
+        self._agreed = self._arrives() if self._arrives is not None else None
+        self._arrives = None
         self._words = words if self._words is None else self._words + words
         self._steps += 1
         return words
 
     @torch.no_grad()
     def settle(self, *, flush: bool) -> Tensor | None:
-        if not flush and self._steps < self._every:
-            return None
-        agreed = [self._receive()] if self._arrives is not None else []
-        if self._steps:
-            self._send()
-        if self._arrives is not None and (flush or not self._overlap):
-            agreed.append(self._receive())
-        return sum(agreed[1:], agreed[0]) if agreed else None
+        agreed, self._agreed = self._agreed, None
+        if flush or (not self._streaming and self._steps >= self._every):
+            if self._steps:
+                met = self._meet_all()
+                agreed = met if agreed is None else agreed + met
+        elif self._streaming:
+            self._arrives = self._start_meeting(self._next_part)
+            self._next_part = (self._next_part + 1) % len(self._parts)
+        return agreed
 
     @property
     def common(self) -> bool:
         return self._steps == 0 and self._arrives is None
 
-    def _send(self) -> None:
-        """Begin to average how far the weights have moved."""
-        assert self._words is not None
-        self._sent = _flat(self._parameters)
-        self._arrives = _start_mean(self._cluster, self._common - self._sent, self._words, self._wire)
-        self._words, self._steps = None, 0
+    def _meet_all(self) -> Tensor:
+        """Bring everything together now, and give the words."""
+        words = [self._start_meeting(part)() for part in range(len(self._parts))]
+        self._steps = 0
+        return sum(words[1:], words[0])
 
-    def _receive(self) -> Tensor:
-        """Make the outer step, and put on top of it what this worker has done since it sent its part."""
-        assert self._arrives is not None
-        moved, words = self._arrives()
-        self._arrives = None
-        self._momentum.mul_(self._outer_momentum).add_(moved)
-        self._common = self._common - self._outer_rate * (moved + self._outer_momentum * self._momentum)
-        meanwhile = _flat(self._parameters) - self._sent
-        _spread(self._common + meanwhile, self._parameters)
-        return words
+    def _start_meeting(self, number: int) -> Callable[[], Tensor]:
+        """Begin to average how far a part has moved; call the result to take the outer step with it."""
+        part, common, momentum = self._parts[number], self._common[number], self._momentum[number]
+        words = self._words if self._words is not None else common.new_zeros(TIMES + self._cluster.world)
+        self._words = None
+        arrive = _start_mean(self._cluster, common - _flat(part), words, self._wire)
+
+        def finish() -> Tensor:
+            moved, agreed = arrive()
+            momentum.mul_(self._outer_momentum).add_(moved)
+            common.sub_(self._outer_rate * (moved + self._outer_momentum * momentum))
+            _spread(common, part)
+            return agreed
+
+        return finish
 
     def state(self) -> dict[str, Tensor]:
-        return {"exchange/momentum": self._momentum}
+        return {"exchange/momentum": torch.cat(self._momentum)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Begin anew from the present weights, which are common."""
-        self._common = self._sent = _flat(self._parameters)
-        momentum = state.get("exchange/momentum")
-        # A copy: the outer step changes it in place, and the state may be one to return to once more.
-        self._momentum = (
-            torch.zeros_like(self._common) if momentum is None else momentum.to(self._common.device, copy=True)
-        )
-        self._arrives, self._words, self._steps = None, None, 0
+        self._common = [_flat(part) for part in self._parts]
+        kept = state.get("exchange/momentum")
+        sizes = [len(common) for common in self._common]
+        if kept is not None:
+            # Copies: the outer step changes them in place, and the state may be one to return to once more.
+            self._momentum = [part.to(self._common[0].device, copy=True) for part in torch.split(kept, sizes)]
+        else:
+            self._momentum = [torch.zeros_like(common) for common in self._common]
+        self._begin()
+
+
+def _cut(parameters: Sequence[Tensor], count: int) -> list[list[Tensor]]:
+    """Views of all parameters in `count` parts of about one size, one after the other."""
+    total = sum(parameter.numel() for parameter in parameters)
+    bounds = [total * number // count for number in range(count + 1)]
+    parts: list[list[Tensor]] = [[] for _ in range(count)]
+    start = 0
+    for parameter in parameters:
+        row = parameter.detach().view(-1)
+        for number in range(count):
+            low, high = max(bounds[number] - start, 0), min(bounds[number + 1] - start, len(row))
+            if low < high:
+                parts[number].append(row[low:high])
+        start += len(row)
+    return [part for part in parts if part]
 
 
 def _start_mean(cluster: Cluster, moved: Tensor, words: Tensor, wire: str) -> Callable[[], tuple[Tensor, Tensor]]:

@@ -100,7 +100,8 @@ class Feed:
     def _fill_up(self, piece: Batch) -> Batch:
         sides = zip((piece.source, piece.target), self._fullest, strict=True)
         source, target = (self._size(side.tokens.shape[0], fullest) for side, fullest in sides)
-        return filled(piece, source, target, self._longest).pinned()
+        full = filled(piece, source, target, self._longest)
+        return full.pinned() if torch.cuda.is_available() else full
 
     def _size(self, tokens: int, fullest: int) -> int:
         """The size of a side that has so many tokens, and has this worker's part of `fullest` in the fullest batch."""

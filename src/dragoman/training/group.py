@@ -29,6 +29,7 @@ PATIENCE = timedelta(minutes=30)
 HANG_S = 20.0
 """How long a worker waits before it says for whom."""
 POLL_S = 0.0005
+NO_SIGN = "no sign of life"
 
 T = TypeVar("T")
 
@@ -74,7 +75,7 @@ class Group:
         members: Sequence[Member],
         device: torch.device,
         pulse: Pulse,
-        on_hang: Callable[[], None],
+        on_hang: Callable[[Sequence[tuple[Member, str]]], None],
     ) -> None:
         self.rank = rank
         self.members = tuple(members)
@@ -193,7 +194,7 @@ class Group:
         while not work.is_completed():
             if self._pulse.missing():
                 self._backend.abort()
-                raise self._lost("no sign of life")
+                raise self._lost(NO_SIGN)
             time.sleep(POLL_S)
         work.wait()
 
@@ -201,16 +202,20 @@ class Group:
         started, told = time.monotonic(), False
         while not done.wait(BEAT_S):
             if self._pulse.missing():
-                raise self._lost("no sign of life")
+                raise self._lost(NO_SIGN)
             if not told and time.monotonic() - started > HANG_S:
                 told = True
-                self._on_hang()
+                self._on_hang(self._others())
 
     def _lost(self, reason: str) -> WorkersLostError:
         """The failure of a collective, with all who are known to be gone."""
-        missing = set(self._pulse.missing())
-        gone = [(member, self._pulse.last_words(member.name)) for member in self.members if member.name in missing]
-        return WorkersLostError(gone, reason)
+        lost = self._pulse.find_lost()
+        return WorkersLostError([(member, words) for member, words in self._others() if member.name in lost], reason)
+
+    def _others(self) -> list[tuple[Member, str]]:
+        """All but this worker, with their last words."""
+        mine = self.members[self.rank]
+        return [(member, self._pulse.last_words(member.name)) for member in self.members if member is not mine]
 
 
 def address_towards(host: str, port: int) -> str:

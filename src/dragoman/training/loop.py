@@ -324,7 +324,7 @@ class Trainer:
         set_shares = None if isinstance(shares, str) else [shares[member.slot] for member in cluster.members]
         self._balance = Balance(set_shares or [1.0] * cluster.world, follows=shares == "auto" and cluster.machines > 1)
         self._open_feed()
-        self._choose_exchange()
+        self._choose_exchange(self._choice.link)
         self._announce()
         self._note_meeting()
         self._tick()
@@ -343,10 +343,10 @@ class Trainer:
                 self._ledger.skipped_in_a_row = 0
         return True
 
-    def _choose_exchange(self) -> None:
+    def _choose_exchange(self, known: method.Link | None = None) -> None:
         """Settle on a method for this world, and say so when it is another than before."""
         settings, cluster = self._settings.exchange, self._cluster
-        choice = method.decide(settings, cluster, self._parameters, self._compute_s)
+        choice = method.decide(settings, cluster, self._parameters, self._compute.seconds, self._rehearse, known)
         self._look_every = choice.look_every
         owed = self._replica.exchange.state()
         self._replica.exchange = method.build(choice, settings, cluster, self._parameters)
@@ -364,14 +364,8 @@ class Trainer:
             )
         self._choice = choice
 
-    def _compute_s(self) -> float:
-        """How long this worker computes in a step."""
-        if not self._compute.seconds:
-            self._rehearse()
-        return self._compute.seconds
-
-    def _rehearse(self) -> None:
-        """Compute the next step without taking it, twice: the first time everything is cold."""
+    def _rehearse(self) -> float:
+        """Compute the next step without taking it, twice: the first time everything is cold. Gives its seconds."""
         assert self._shares is not None
         share = next(self._shares)
         for _ in range(2):
@@ -382,6 +376,7 @@ class Trainer:
         if self._cluster.device.type == "cuda":
             torch.cuda.synchronize()
         self._open_feed()
+        return self._compute.seconds
 
     def _open_feed(self) -> None:
         """Make shares ahead from the present position on, with the present shares."""

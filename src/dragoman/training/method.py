@@ -64,6 +64,8 @@ class Choice:
     reason: str = ""
     look_every: int = 0
     """Steps after which to decide again; 0 is never."""
+    link: Link | None = None
+    """What was measured, if so."""
 
     @property
     def dials(self) -> tuple[str, int, str]:
@@ -72,17 +74,27 @@ class Choice:
 
 
 def decide(
-    settings: ExchangeSettings, cluster: Cluster, parameters: Sequence[nn.Parameter], compute_s: Callable[[], float]
+    settings: ExchangeSettings,
+    cluster: Cluster,
+    parameters: Sequence[nn.Parameter],
+    compute_s: float,
+    rehearse: Callable[[], float],
+    known: Link | None = None,
 ) -> Choice:
-    """The method for the present world: as set, or measured. All workers call this together, and decide alike."""
+    """The method for the present world: as set, or measured. All workers call this together, and decide alike.
+
+    What one of them knows already, the link or how long a step computes, is not measured again.
+    """
     if settings.method != "auto":
         return fixed(settings)
     if cluster.machines == 1:
         return Choice("plain", reason="all workers are on one machine")
-    slowest_s = max(cluster.gather(compute_s()))
+    times, links = zip(*cluster.gather((compute_s, known)), strict=True)
+    slowest_s = max(times) or max(cluster.gather(rehearse()))
+    link = next((each for each in links if each is not None), None) or measure_link(cluster)
     count = sum(parameter.numel() for parameter in parameters)
-    choice = choose(Conditions(measure_link(cluster), slowest_s, count, cluster.world))
-    return replace(choice, look_every=math.ceil(LOOK_AGAIN_S / slowest_s))
+    choice = choose(Conditions(link, slowest_s, count, cluster.world))
+    return replace(choice, look_every=math.ceil(LOOK_AGAIN_S / slowest_s), link=link)
 
 
 def choose(conditions: Conditions) -> Choice:
@@ -110,10 +122,10 @@ def choose(conditions: Conditions) -> Choice:
 def build(choice: Choice, settings: ExchangeSettings, cluster: Cluster, parameters: Sequence[nn.Parameter]) -> Exchange:
     """The method itself."""
     if choice.method == "local":
-        # An elastic world never exchanges behind the steps: what is under way would be lost with a worker.
+        # An elastic world meets as a whole: who is lost between two meetings takes nothing along that others need.
         return LocalSteps(
             cluster, parameters, choice.every, choice.wire, settings.outer_rate, settings.outer_momentum,
-            overlap=not cluster.elastic,
+            streaming=not cluster.elastic,
         )  # fmt: skip
     wires: dict[str, Wire] = {"plain": send_plain, "bf16": send_bf16, "powersgd": PowerSgd(settings.rank)}
     return Synchronous(cluster, parameters, wires[choice.method])

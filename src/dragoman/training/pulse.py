@@ -4,6 +4,8 @@ A dead process closes its connections and everyone hears of it. A frozen machine
 waits for it would wait for minutes. Small datagrams beside the exchange tell silence from slowness within seconds.
 """
 
+import contextlib
+import errno
 import json
 import socket
 import threading
@@ -11,9 +13,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-BEAT_S = 0.25
-SILENCE_S = 2.5
-"""Without a beat for this long a worker counts as lost. Busy machines miss one or two beats, not ten."""
+BEAT_S = 0.1
+SILENCE_S = 1.5
+"""Without a beat for this long a worker counts as lost. Busy machines miss a few beats, not fifteen; and who is taken
+for lost by mistake comes back with the next step."""
+JOINING_S = 4.0
+"""Who is heard from elsewhere for this long after a world began will not come to it."""
+ECHO_S = 0.1
+"""How long a machine may take to say that a process has ended."""
 LARGEST_BEAT = 1024
 
 Address = tuple[str, int]
@@ -41,6 +48,7 @@ class Pulse:
         self.port: int = self._socket.getsockname()[1]
         self.doing = "starting"
         self._name, self._world = "", ""
+        self._joined_at = 0.0
         self._peers: dict[str, Peer] = {}
         self._closed = threading.Event()
         for run in (self._send, self._receive):
@@ -48,9 +56,9 @@ class Pulse:
 
     def join(self, world: str, name: str, addresses: Mapping[str, Address]) -> None:
         """Begin to beat as `name` for the others of a world. All of them count as heard of now."""
-        now = time.monotonic()
+        self._joined_at = time.monotonic()
         self._name, self._world = name, world
-        self._peers = {peer: Peer(address, now) for peer, address in addresses.items()}
+        self._peers = {peer: Peer(address, self._joined_at) for peer, address in addresses.items()}
 
     def leave(self) -> None:
         """Tell the peers with every beat that this worker is in no world now."""
@@ -58,8 +66,23 @@ class Pulse:
 
     def missing(self) -> list[str]:
         """Peers that are silent, or have left."""
-        latest = time.monotonic() - SILENCE_S
-        return [name for name, peer in self._peers.items() if peer.left or peer.heard_at < latest]
+        now = time.monotonic()
+        late = now - self._joined_at > JOINING_S
+        return [
+            name
+            for name, peer in self._peers.items()
+            if peer.left or peer.heard_at < now - SILENCE_S or (late and not peer.joined)
+        ]
+
+    def find_lost(self) -> list[str]:
+        """After a failure, whom it was due to: peers whose process has ended, or who are no longer heard.
+
+        Whoever has left has lost someone too, and is not to blame. He may have noticed a moment before us: half of the
+        silence is proof enough now.
+        """
+        ended = self._find_ended()
+        latest = time.monotonic() - SILENCE_S / 2
+        return [name for name, peer in self._peers.items() if name in ended or peer.heard_at < latest]
 
     def last_words(self, name: str) -> str:
         """What a peer did when it was last heard, for a person."""
@@ -69,6 +92,19 @@ class Pulse:
     def close(self) -> None:
         self._closed.set()
         self._socket.close()
+
+    def _find_ended(self) -> set[str]:
+        """Peers whose machine answers that nobody listens there any more."""
+        with contextlib.ExitStack() as stack:
+            probes = {}
+            for name, peer in self._peers.items():
+                probes[name] = probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                with contextlib.suppress(OSError):
+                    probe.connect(peer.address)
+                    probe.send(b"")
+            time.sleep(ECHO_S)
+            errors = {name: probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) for name, probe in probes.items()}
+        return {name for name, error in errors.items() if error == errno.ECONNREFUSED}
 
     def _send(self) -> None:
         while not self._closed.wait(BEAT_S):

@@ -1,0 +1,1 @@
+"""From a model to people: a server and its page."""

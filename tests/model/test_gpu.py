@@ -1,0 +1,164 @@
+"""Our own kernels on a GPU, against the formulas that they stand for, in float64 or by the plain path.
+
+Shapes: Tq queries, Tk keys, H heads, D features of a head, V vocabulary.
+"""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from dragoman.config import Decoding
+from dragoman.decoding import search as search_module
+from dragoman.decoding.search import Marks, search
+from dragoman.model.architecture import Architecture
+from dragoman.model.dropout import hashed_bits, keep_threshold, seed_dropout
+from dragoman.model.loss import _LinearCrossEntropy, linear_cross_entropy
+from dragoman.model.packing import IGNORED_LABEL, Batch, Layout, Packed, filled, pack, pack_sentences
+from dragoman.model.transformer import Transformer
+
+pytestmark = pytest.mark.gpu
+
+GPU = torch.device("cuda")
+CLASSIC = Architecture(
+    vocabulary=512, d_model=64, heads=2, encoder_layers=2, decoder_layers=2, feed_forward=128, dropout=0.1,
+    attention_dropout=0.1, activation_dropout=0.1,
+)  # fmt: skip
+MODERN = CLASSIC.replaced(norm="rmsnorm", activation="swiglu", positions="rotary", bias=False, qk_norm=True)
+kinds = pytest.mark.parametrize("architecture", [CLASSIC, MODERN], ids=["classic", "modern"])
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+def random_batch(seed: int, pairs: int = 40) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 90, (2, pairs), generator=generator)
+    source, labels = (torch.randint(4, 512, (int(side.sum()),), generator=generator) for side in lengths)
+    target = pack(labels, lengths[1])
+    return Batch(pack(source, lengths[0]), Packed(labels.roll(1), target.layout), labels)
+
+
+def fixed(batch: Batch) -> Batch:
+    return filled(batch, 4096, 4224, 128).to(GPU)
+
+
+def weights_of(q: Tensor, k: Tensor, queries: Layout, keys: Layout, causal: bool, rate: float, seed: Tensor) -> Tensor:
+    """[H, Tq, Tk]: what attention multiplies values by, straight from the definition."""
+    assert queries.sentence_of is not None
+    assert keys.sentence_of is not None
+    (Tq, H, D), Tk = q.shape, k.shape[0]
+    rows, columns, heads = (torch.arange(count, dtype=torch.int32, device=GPU) for count in (Tq, Tk, H))
+    last = int(keys.cu_seqlens[-1])
+    seen = (queries.sentence_of[:, None] == keys.sentence_of) & (columns < last)
+    if causal:
+        seen = seen & (rows[:, None] >= columns)
+    scores = torch.einsum("qhd,khd->hqk", q, k) * D**-0.5
+    weights = torch.softmax(scores.masked_fill(~seen, -math.inf), -1).nan_to_num(0.0)
+    if rate == 0.0:
+        return weights
+    x = (hashed_bits(rows * H + heads[:, None], seed)[:, :, None] ^ columns) * 0x7FEB352D
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * (0x846CA68B - 2**32)
+    return weights * (x < keep_threshold(rate)) / (1 - rate)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2])
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_and_its_gradients_are_the_formulas(causal: bool, rate: float) -> None:
+    from dragoman.model.attention_kernel import attend
+
+    batch = fixed(random_batch(1, pairs=20))
+    queries, keys = batch.target.layout, batch.target.layout if causal else batch.source.layout
+    torch.manual_seed(0)
+    q, k, v = (
+        torch.randn(side.positions.shape[0], 2, 32, device=GPU).bfloat16().requires_grad_()
+        for side in (queries, keys, keys)
+    )
+    together = (torch.stack([q, k, v], dim=1), None) if causal else (q[:, None], torch.stack([k, v], dim=1))
+    seed = torch.tensor([12345, -6789], dtype=torch.int32, device=GPU)
+    out, _ = attend(
+        *together, queries.sentence_of, keys.sentence_of, queries.cu_seqlens, keys.cu_seqlens, causal, rate, seed
+    )  # fmt: skip
+    upstream = torch.randn_like(out)
+    found = [out, *torch.autograd.grad(out, (q, k, v), upstream)]
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    reference = torch.einsum(
+        "hqk,khd->qhd", weights_of(wide[0], wide[1], queries, keys, causal, rate, seed), wide[2]
+    )  # fmt: skip
+    expected = [reference, *torch.autograd.grad(reference, wide, upstream.double())]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert error(ours, theirs) < 1e-2
+
+
+def test_loss_and_its_gradients_are_those_of_the_plain_path() -> None:
+    torch.manual_seed(0)
+    hidden = torch.randn(5000, 64, device=GPU).bfloat16().requires_grad_()
+    weight = (torch.randn(1000, 64, device=GPU) * 0.2).requires_grad_()
+    labels = torch.randint(0, 1000, (5000,), device=GPU)
+    labels[::7] = IGNORED_LABEL
+    loss, nll = linear_cross_entropy(hidden, weight, labels, 0.1)
+    found = torch.autograd.grad(loss, (hidden, weight))
+    wide_hidden, wide_weight = (x.detach().bfloat16().double().requires_grad_() for x in (hidden, weight))
+    their_loss, their_nll = _LinearCrossEntropy.apply(wide_hidden, wide_weight, labels, 0.1)
+    expected = torch.autograd.grad(their_loss, (wide_hidden, wide_weight))
+    assert float(loss) == pytest.approx(float(their_loss), rel=1e-4)
+    assert float(nll) == pytest.approx(float(their_nll), rel=1e-4)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert error(ours, theirs) < 1e-2
+
+
+@kinds
+def test_fixed_sizes_change_neither_loss_nor_gradients(architecture: Architecture) -> None:
+    torch.manual_seed(0)
+    model = Transformer(architecture).to(GPU).eval()
+    batch = random_batch(2)
+    results = []
+    for each in (batch.to(GPU), fixed(batch)):
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss, _ = model(each, 0.1)
+        loss.backward()
+        results.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
+    for ours, theirs in zip(results[1], results[0], strict=True):
+        assert error(ours, theirs) < 3e-2
+
+
+@kinds
+def test_a_compiled_model_drops_what_the_plain_one_drops(architecture: Architecture) -> None:
+    torch.manual_seed(0)
+    model = Transformer(architecture).to(GPU).train()
+    seed_dropout(model, GPU).random_(-(2**31), 2**31)
+    batch = fixed(random_batch(3))
+    results = []
+    for compiled in (False, True):
+        if compiled:
+            model.compile_for_training()
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss, _ = model(batch, 0.1)
+        loss.backward()
+        results.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
+    for ours, theirs in zip(results[1], results[0], strict=True):
+        assert error(ours, theirs) < 0.1  # Rounding differs; with other masks it would be about 0.5.
+
+
+@kinds
+def test_a_recorded_search_finds_what_a_plain_one_finds(
+    architecture: Architecture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = Transformer(architecture).to(GPU).eval()
+    marks = Marks(1, 2, (0, 1, 3))
+    sources = [torch.randint(4, 512, (length,)).tolist() for length in range(1, 60)]
+    found = []
+    for recorded in (True, False):
+        if not recorded:
+            monkeypatch.setattr(search_module, "can_record", lambda *_: False)
+        with torch.autocast("cuda", torch.bfloat16):
+            found.append(search(model, pack_sentences(sources), Decoding(beam=4, max_ratio=0.5), marks, n_best=2))
+    ours, theirs = ([best.score for best, *_ in each] for each in found)
+    assert ours == pytest.approx(theirs, rel=2e-2)
+    same = sum(a[0].tokens == b[0].tokens for a, b in zip(*found, strict=True))
+    assert same >= 0.7 * len(sources)

@@ -1,0 +1,40 @@
+"""Small models that are served."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from dragoman.decoding.export import export
+from dragoman.serving.app import make_app
+from dragoman.serving.limits import Limits
+from dragoman.serving.metrics import Metrics
+from dragoman.serving.service import Service
+
+from ..models import babbler, learned, write
+
+
+@pytest.fixture(scope="session")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two models, there and back."""
+    folder = tmp_path_factory.mktemp("exports")
+    tokenizer = learned(folder, "bpe")
+    model = babbler(tokenizer)
+    made = []
+    for direction in ("en-de", "de-en"):
+        stored = write(folder / f"model-{direction}", model, tokenizer, direction, beam=3)
+        made.append(export(stored, folder / direction, "ctranslate2"))
+    return made
+
+
+def make_service(exports: list[Path]) -> Service:
+    return Service(exports, threads=1, on_batch=lambda name, sentences: None)
+
+
+@pytest.fixture
+def client(exports: list[Path]) -> Iterator[TestClient]:
+    metrics = Metrics()
+    service = Service(exports, threads=1, on_batch=metrics.note_batch)
+    with TestClient(make_app(service, Limits(), None, metrics), base_url="http://127.0.0.1") as client:
+        yield client

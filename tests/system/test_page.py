@@ -1,0 +1,236 @@
+"""The page in a real browser: typing, alternatives, doubts, history, files, keyboard, themes, narrow screens."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from ..models import LINES
+from ..serving.conftest import exports  # noqa: F401 (a fixture)
+from .test_serving import Server, wait_until
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: .ci/run installs it"),
+]
+expect.set_options(timeout=30_000)  # a busy machine is no fault of the page
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
+
+
+@pytest.fixture(scope="module")
+def server(exports: list[Path]) -> Iterator[Server]:  # noqa: F811
+    running = Server(*map(str, exports))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Page]:
+    context = browser.new_context(viewport=WIDE, locale="en-GB", permissions=["clipboard-read", "clipboard-write"])
+    opened = context.new_page()
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    opened.goto(server.url)
+    expect(opened.locator("#target-language")).to_have_value("de")
+    yield opened
+    context.close()
+    assert problems == []
+
+
+def type_and_wait(page: Page, text: str) -> str:
+    page.locator("#source").fill(text)
+    expect(page.locator("#status")).to_contain_text(" ms by en-de")
+    return page.locator("#target").inner_text()
+
+
+def test_it_translates_while_one_types_and_says_how(page: Page) -> None:
+    page.locator("#source").press_sequentially(LINES[0], delay=5)
+    expect(page.locator("#status")).to_have_text(re.compile(rf"^{len(LINES[0].split())} words in \d+ ms by en-de$"))
+    expect(page.locator(".sentence")).to_have_count(1)
+    expect(page.locator("#count")).to_have_text(f"{len(LINES[0])} / 20,000")
+
+
+def test_paragraphs_and_sentences_stay_apart(page: Page) -> None:
+    shown = type_and_wait(page, f"{LINES[0]} {LINES[1]}\n\n{LINES[2]}")
+    expect(page.locator(".sentence")).to_have_count(3)
+    assert shown.count("\n\n") == 1
+
+
+def test_text_is_never_taken_for_markup(page: Page) -> None:
+    type_and_wait(page, "<img src=x onerror=alert(1)> <b>Hello</b>")
+    expect(page.locator("#target img, #target b")).to_have_count(0)
+    assert "<b>" in page.locator("#target").inner_text()
+
+
+def test_a_click_on_a_sentence_offers_others(page: Page) -> None:
+    before = type_and_wait(page, f"{LINES[0]} {LINES[1]}")
+    page.locator(".sentence").first.click()
+    options = page.get_by_role("listbox").get_by_role("option")
+    expect(options.first).to_have_attribute("aria-selected", "true")
+    wanted = options.nth(1).inner_text()
+    options.nth(1).click()
+    expect(page.get_by_role("listbox")).to_be_hidden()
+    expect(page.locator(".sentence").first).to_have_text(wanted)
+    assert page.locator("#target").inner_text() != before
+
+
+def test_the_keyboard_alone_will_do(page: Page) -> None:
+    type_and_wait(page, LINES[0])
+    page.locator(".sentence").first.focus()
+    page.keyboard.press("Enter")
+    options = page.get_by_role("listbox").get_by_role("option")
+    expect(options.first).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    wanted = options.nth(1).inner_text()
+    page.keyboard.press("Enter")
+    expect(page.locator(".sentence").first).to_have_text(wanted)
+    expect(page.locator(".sentence").first).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("listbox")).to_be_hidden()
+    page.keyboard.press("Alt+h")
+    expect(page.locator("#history")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#history")).to_be_hidden()
+
+
+def test_doubts_are_shown_on_request(page: Page) -> None:
+    type_and_wait(page, " ".join(LINES[:6]))
+    expect(page.locator("#target .d1, #target .d2, #target .d3")).to_have_count(0)
+    page.get_by_label("Doubts").check()
+    doubted = page.locator("#target .d1, #target .d2, #target .d3")
+    expect(doubted.first).to_be_visible()
+    expect(doubted.first).to_have_attribute("title", re.compile(r"^\d+ % sure$"))
+
+
+def test_the_translation_can_be_copied(page: Page) -> None:
+    shown = type_and_wait(page, LINES[0])
+    page.get_by_role("button", name="Copy").click()
+    expect(page.locator("#copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == shown
+
+
+def test_directions_can_be_swapped(page: Page) -> None:
+    shown = type_and_wait(page, LINES[0])
+    page.get_by_role("button", name="Swap languages").click()
+    expect(page.locator("#source-language")).to_have_value("de")
+    expect(page.locator("#source")).to_have_value(shown)
+    expect(page.locator("#status")).to_contain_text("by de-en")
+    page.reload()
+    expect(page.locator("#source-language")).to_have_value("de")
+
+
+def test_the_language_can_be_left_to_be_found_out(page: Page) -> None:
+    page.locator("#source-language").select_option("auto")
+    page.locator("#source").fill("The teacher reads a long book in the garden every evening.")
+    expect(page.locator("#status")).to_contain_text("English found.")
+
+
+def test_history_lives_in_the_browser_and_can_be_forgotten(page: Page) -> None:
+    type_and_wait(page, LINES[3])
+    wait_until(lambda: page.evaluate("localStorage.getItem('history')"))  # what stands for a while is remembered
+    page.locator("#clear").click()
+    expect(page.locator("#target")).to_be_empty()
+    page.get_by_role("button", name="History").click()
+    page.locator("#history-list button").first.click()
+    expect(page.locator("#source")).to_have_value(LINES[3])
+    page.get_by_role("button", name="History").click()
+    page.get_by_role("button", name="Forget all").click()
+    page.get_by_role("button", name="History").click()
+    expect(page.locator("#history-none")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("note.txt", f"{LINES[0]}\n\n{LINES[1]}\n", "\n\n"),
+        ("app.po", 'msgid ""\nmsgstr ""\n\nmsgid "Hello {name}"\nmsgstr ""\n', "Translated by machine"),
+        ("memory.tmx", '<tmx version="1.4"><body><tu><tuv xml:lang="en"><seg>A house</seg></tuv></tu></body></tmx>',
+         'xml:lang="de"'),
+    ],
+)  # fmt: skip
+def test_a_file_comes_back_in_its_own_format(page: Page, name: str, content: str, expected: str) -> None:
+    with page.expect_download() as download:
+        page.locator("#file").set_input_files({"name": name, "mimeType": "text/plain", "buffer": content.encode()})
+    stem, _, form = name.partition(".")
+    assert download.value.suggested_filename == f"{stem}.de.{form}"
+    assert expected in Path(download.value.path()).read_text()
+    expect(page.locator("#status")).to_contain_text("is ready")
+
+
+def test_a_mistake_is_told_in_a_sentence(page: Page) -> None:
+    page.locator("#file").set_input_files({"name": "x.exe", "mimeType": "text/plain", "buffer": b"MZ"})
+    expect(page.locator("#status.bad")).to_contain_text("x.exe is no txt, po, tmx file")
+
+
+def test_themes_follow_the_system_and_the_button(page: Page) -> None:
+    def ground() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    page.emulate_media(color_scheme="light")
+    light = ground()
+    page.emulate_media(color_scheme="dark")
+    dark = ground()
+    assert light != dark
+    page.locator("#theme").click()
+    assert ground() == light
+    page.reload()
+    assert ground() == light, "the choice is remembered"
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_nothing_is_wider_than_the_screen(page: Page, size: dict[str, int]) -> None:
+    page.set_viewport_size(size)
+    type_and_wait(page, " ".join(LINES[:8]) + " " + "x" * 300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    for part in ("#source-language", "#swap", "#target-language", "#copy", "#history-open"):
+        box = page.locator(part).bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= size["width"]
+
+
+def test_everything_to_press_or_fill_in_has_a_name(page: Page) -> None:
+    """What a screen reader says of each control."""
+    type_and_wait(page, LINES[0])
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll("button, select, textarea, input")].filter((control) =>
+            !(control.getAttribute("aria-label") || control.labels?.length || control.textContent.trim())
+        ).map((control) => control.outerHTML)"""
+    )
+    assert nameless == []
+    expect(page.get_by_role("region", name="Translation")).to_have_attribute("aria-live", "polite")
+    expect(page.get_by_role("textbox", name="Text to translate")).to_be_visible()
+
+
+def test_a_key_is_asked_for_where_the_server_asks(browser: Browser, exports: list[Path], tmp_path: Path) -> None:  # noqa: F811
+    from dragoman.serving.limits import make_key
+
+    key = make_key(tmp_path / "keys", "alice")
+    guarded = Server(str(exports[0]), "--keys", str(tmp_path / "keys"))
+    try:
+        page = browser.new_page()
+        page.goto(guarded.url)
+        page.get_by_label("This server asks for an API key").fill("wrong")
+        page.get_by_role("button", name="Use it").click()
+        page.locator("#source").fill(LINES[0])
+        expect(page.locator("#status.bad")).to_contain_text("not known here")
+        page.get_by_label("This server asks for an API key").fill(key)
+        page.get_by_role("button", name="Use it").click()
+        expect(page.locator("#status")).to_contain_text(" ms by en-de")
+        page.close()
+    finally:
+        guarded.stop()

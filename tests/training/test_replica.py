@@ -1,0 +1,79 @@
+import pytest
+import torch
+from torch import Tensor
+
+from dragoman.config import Exchange as ExchangeSettings
+from dragoman.config import Optimizer
+from dragoman.model.architecture import Architecture
+from dragoman.model.transformer import Transformer
+from dragoman.training import method
+from dragoman.training.checkpoint import Snapshot, TrainingState
+from dragoman.training.cluster import Cluster
+from dragoman.training.optimizer import RunningAverage, Updater
+from dragoman.training.replica import Replica
+
+from .conftest import tiny
+
+
+def replica(seed: int, *, averaged: bool) -> Replica:
+    torch.manual_seed(seed)
+    model = Transformer(Architecture(vocabulary=16, **tiny().model.model_dump()))
+    settings = ExchangeSettings(method="local", every=1)
+    alone = Cluster(0, 1, 1, torch.device("cpu"))
+    exchange = method.build(method.fixed(settings), settings, alone, list(model.parameters()))
+    return Replica(model, Updater(model, Optimizer()), RunningAverage(model, 0.9) if averaged else None, exchange)
+
+
+def take_step(replica: Replica, number: int) -> None:
+    """A step with gradients that its number makes."""
+    generator = torch.Generator().manual_seed(number)
+    for parameter in replica.model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    replica.exchange.gradients(torch.tensor([1.0, 1.0, 10.0, 0.0, 0.0]), 10)
+    replica.updater.step(0.01)
+    if replica.average is not None:
+        replica.average.update(number)
+    replica.exchange.settle(flush=True)
+
+
+def tensors(snapshot: Snapshot) -> dict[str, Tensor]:
+    return {f"{file}/{name}": tensor for file, part in snapshot.files().items() for name, tensor in part.items()}
+
+
+def same(one: Snapshot, other: Snapshot) -> bool:
+    left, right = tensors(one), tensors(other)
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_replica_that_takes_anothers_place_goes_on_as_the_other_does(averaged):
+    whole, other = replica(1, averaged=averaged), replica(2, averaged=averaged)
+    take_step(whole, 1)
+    take_step(other, 5)
+    other.restore(whole.snapshot(TrainingState(step=1)))
+    for each in (whole, other):
+        take_step(each, 2)
+    assert same(whole.snapshot(TrainingState()), other.snapshot(TrainingState()))
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_snapshot_can_be_returned_to_more_than_once(averaged):
+    trained = replica(1, averaged=averaged)
+    take_step(trained, 1)
+    kept = trained.snapshot(TrainingState(step=1))
+    outcomes = []
+    for _ in range(2):
+        trained.restore(kept)
+        take_step(trained, 2)
+        outcomes.append(trained.snapshot(TrainingState()))
+    assert same(outcomes[0], outcomes[1])
+    assert not same(outcomes[0], kept)
+
+
+def test_what_people_translate_with_is_the_running_average():
+    trained = replica(1, averaged=True)
+    take_step(trained, 1)
+    snapshot = trained.snapshot(TrainingState())
+    name, weights = next(iter(snapshot.weights.items()))
+    assert torch.equal(weights, trained.average.weights[name])
+    assert not torch.equal(weights, snapshot.trained[name])
