@@ -9,6 +9,7 @@ from pathlib import Path
 import ctranslate2
 import pytest
 import sentencepiece
+import torch
 
 import dragoman
 from dragoman.config import recipe_names
