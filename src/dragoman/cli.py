@@ -452,6 +452,59 @@ def demo(
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="A run; more than one to compare them.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write; by default report.html in the run's folder.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the answers as Markdown instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what happened in a run and what limited it: one HTML file that needs nothing else.
+
+    **Examples**
+
+        dragoman report runs/base
+
+        dragoman report runs/base runs/bf16 --out comparison.html
+
+        dragoman report runs/base --markdown > notes.md
+    """
+    from dragoman.insight import report as reports
+
+    if as_json:
+        contents = [reports.read_digest(run) for run in runs]
+        _print_json(contents[0] if len(contents) == 1 else contents)
+    elif markdown:
+        typer.echo("\n".join(reports.as_markdown(reports.read_digest(run)) for run in runs), nl=False)
+    else:
+        reports.report(runs, out, _console())
+
+
+@app.command()
+def watch(
+    runs: Annotated[list[Path], typer.Argument(help="Runs to show, beside each other.", show_default=False)],
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; others than this machine's own need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8090,
+) -> None:
+    """Show running or finished runs on a live page.
+
+    The page belongs to the reader: closing it, or ending this command, does not touch the training.
+
+    **Examples**
+
+        dragoman watch runs/base
+
+        dragoman watch runs/base runs/bf16 --host 0.0.0.0 --port 8090
+    """
+    from dragoman.insight.watch import serve
+
+    serve(runs, host, port, _console())
+
+
+@app.command()
 def inspect(
     path: Annotated[Path, typer.Argument(help="A data set, a run, a checkpoint or an export.", show_default=False)],
     as_json: AsJson = False,

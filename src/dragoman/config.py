@@ -249,6 +249,15 @@ class Decoding(Section):
     """Source tokens translated at once, the beam not counted."""
 
 
+class Money(Section):
+    """What machines cost, so that a run can say what it has cost and will."""
+
+    price_per_hour: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = ()
+    """Of each machine in the order of `--hosts`, such as [2.1, 0.9]; a single one is that of every machine."""
+    currency: Annotated[str, Field(min_length=1, max_length=12)] = "USD"
+    """What prices are in."""
+
+
 class Settings(Section):
     """The whole."""
 
@@ -264,6 +273,7 @@ class Settings(Section):
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     decoding: Decoding = Decoding()
+    money: Money = Money()
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,55 @@ class RunStarted(Event):
     resumed_step: int
     """The step of the checkpoint it went on from; 0 at a fresh start."""
     total_steps: int
+    source_flops: int = 0
+    """Arithmetic of one source token, forwards and backwards; attention between tokens is not counted."""
+    target_flops: int = 0
+    """The same of one target token."""
     settings: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOpened(Event):
+    """What the run is trained on, before and after cleaning."""
+
+    name: str
+    languages: str
+    """Direction, as in `en-de`."""
+    pairs_before: int
+    bytes_before: int
+    pairs: int
+    """After cleaning and weighting, as trained on."""
+    text_bytes: int
+    source_tokens: int
+    target_tokens: int
+    valid_pairs: int
+    vocabulary: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeilingMeasured(Event):
+    """How fast this rank's device multiplies matrices, which no training can exceed."""
+
+    flops_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSensed(Event):
+    """What a machine did over the last seconds."""
+
+    host: str
+    span_s: float
+    """How long the span was that sums and means are over."""
+    cpu_use: float
+    """Mean use of all cores together, from 0 to 1."""
+    memory_used_bytes: int
+    memory_bytes: int
+    disk_read_bytes: int
+    disk_written_bytes: int
+    ports: list[dict[str, Any]]
+    """Network ports: name, bytes received and sent, nominal bits a second."""
+    gpus: list[dict[str, Any]]
+    """GPUs: index, name, use, memory, power, temperature, clock, and why clocks were lowered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +116,18 @@ class StepDone(Event):
     pairs: int
     step_s: float
     """Wall time of the step, waiting for its batch included; evaluations and checkpoints are apart."""
+    data_s: float = 0.0
+    """How long this rank waited for its share of the batch."""
     compute_s: float = 0.0
     """How long this rank computed."""
     exchange_s: float = 0.0
     """How long this rank waited for the exchange: for the network, and for slower workers."""
+    peers_s: float = 0.0
+    """The part of that in which slower workers were not ready yet."""
+    update_s: float = 0.0
+    """How long the gradient's norm and the change of the weights took."""
+    ready_s: list[float] = field(default_factory=list)
+    """How long each worker took from the last exchange until it was ready for this one, by rank of the world."""
     sent_bytes: int = 0
     """What this rank has put on the wire since its last step."""
     share: float = 1.0
@@ -159,6 +215,8 @@ class CheckpointSaved(Event):
     step: int
     name: str
     size_bytes: int
+    files: dict[str, int] = field(default_factory=dict)
+    """Its files, and the bytes of each."""
     blocked_s: float
     """How long training stood still for the snapshot."""
     written_s: float

@@ -14,6 +14,16 @@ from dragoman.errors import DragomanError
 from dragoman.events import Event, from_json, to_json
 
 CONFIG_FILE = "config.json"
+HOLDS = {
+    "weights.safetensors": "the weights to translate with",
+    "trained.safetensors": "the weights as trained; the others are their running average",
+    "optimizer.safetensors": "the optimizer's state: what a resume needs besides the weights",
+    "state.json": "step, place in the data, best scores so far",
+    "model.json": "architecture, languages, decoding settings",
+    "tokenizer.model": "the SentencePiece tokenizer",
+    "checksums.json": "the hash of every other file",
+}
+"""What the files of a checkpoint are for."""
 
 
 def sync_folder(folder: Path) -> None:

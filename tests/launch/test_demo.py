@@ -1,6 +1,7 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -27,8 +28,9 @@ def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProces
 
 @pytest.mark.system
 def test_the_demo_walks_the_whole_road(walked):
-    _, text = walked
-    for part in ("1. Prepare", "2. Train", "3. Score", "4. Translate", "BLEU", "What next"):
+    out, text = walked
+    assert (Path(out) / "run" / "report.html").exists()
+    for part in ("1. Prepare", "2. Train", "3. Score", "4. Translate", "5. Understand", "BLEU", "What next"):
         assert part in text
     assert all(sentence in text for sentence in demo.SENTENCES)
 

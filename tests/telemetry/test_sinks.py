@@ -7,7 +7,8 @@ from rich.console import Console
 from dragoman import events
 from dragoman.config import resolve
 from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone
-from dragoman.telemetry.sinks import _ENDINGS, Pace, TensorBoardSink, TerminalSink, sentence
+from dragoman.telemetry.sentences import _ENDINGS, sentence
+from dragoman.telemetry.sinks import Pace, TensorBoardSink, TerminalSink
 
 SETTINGS = resolve(None, ["training.steps=100", "evaluation.every=20"]).settings
 

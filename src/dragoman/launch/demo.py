@@ -14,6 +14,7 @@ from dragoman.corpus.prepare import prepare
 from dragoman.corpus.summary import show_splits
 from dragoman.decoding import scoring
 from dragoman.decoding.translator import load
+from dragoman.insight.report import report
 from dragoman.launch import local
 from dragoman.terminal import progress_bars, span, table
 from dragoman.training.session import Job
@@ -29,7 +30,7 @@ SENTENCES = (
 
 
 def run(out: Path, workers: int, console: Console, overrides: Sequence[str] = ()) -> None:
-    """Prepare, train, score and translate. A demo that was interrupted goes on."""
+    """Prepare, train, score, translate and report. A demo that was interrupted goes on."""
     started = time.perf_counter()
     settings = config.resolve(RECIPE, overrides).settings
     data_path, run_path = out / "data", out / "run"
@@ -66,10 +67,14 @@ def run(out: Path, workers: int, console: Console, overrides: Sequence[str] = ()
     for source, text in zip(SENTENCES, translator.translate(SENTENCES), strict=True):
         console.print(f"  {escape(source)}\n  [bold]{escape(text)}[/bold]\n", highlight=False)
 
-    console.print(f"That took {span(time.perf_counter() - started)}. What next:", highlight=False)
+    _heading(console, "5. Understand", f"dragoman report {run_path}")
+    report([run_path], None, console)
+
+    console.print(f"\nThat took {span(time.perf_counter() - started)}. What next:", highlight=False)
     following = table("", "")
     following.show_header = False
     following.add_row(f"  dragoman translate {run_path}", "type sentences of your own")
+    following.add_row(f"  dragoman watch {run_path}", "the report as a live page")
     following.add_row(f"  dragoman inspect {run_path}", "what the run is made of")
     following.add_row(f"  tensorboard --logdir {run_path}", "its curves")
     following.add_row("  dragoman prepare --list", "corpora to train on in earnest")

@@ -31,6 +31,23 @@ def architecture_of(recipe: str, *overrides: str) -> Architecture:
 def parameter_count(architecture: Architecture) -> int:
     """Trainable numbers, counted without building the model; each shared one once."""
     a = architecture
+    return a.vocabulary * a.d_model + sum(_sides(a))
+
+
+def token_flops(architecture: Architecture) -> tuple[int, int]:
+    """Arithmetic of training on one source and on one target token: six operations for each number they meet.
+
+    What tokens of a sentence do among each other in attention is left out: sentences are short, and it is little.
+    """
+    a = architecture
+    source, target = _sides(a)
+    # The decoder's attention reads the encoder's output: two of its matrices meet source tokens.
+    memory = a.decoder_layers * 2 * a.d_model * a.d_model
+    return 6 * (source + memory), 6 * (target - memory + a.vocabulary * a.d_model)
+
+
+def _sides(a: Architecture) -> tuple[int, int]:
+    """Trainable numbers of the encoder and of the decoder."""
     bias = int(a.bias)
     norm = 2 * a.d_model if a.norm == "layernorm" else a.d_model
     head_norm = 2 * a.head_size if a.qk_norm else 0
@@ -38,5 +55,4 @@ def parameter_count(architecture: Architecture) -> int:
     widened = a.feed_forward * (2 if a.activation == "swiglu" else 1)
     feed_forward = widened * (a.d_model + bias) + (a.feed_forward + bias) * a.d_model + norm
     encoder = a.encoder_layers * (attention + feed_forward) + norm
-    decoder = a.decoder_layers * (2 * attention + feed_forward) + norm
-    return a.vocabulary * a.d_model + encoder + decoder
+    return encoder, a.decoder_layers * (2 * attention + feed_forward) + norm

@@ -1,7 +1,6 @@
 """`dragoman serve`: models made ready, a socket that waits for no one for ever, and a graceful end."""
 
 import asyncio
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dragoman.decoding.exported import is_exported
 from dragoman.errors import DragomanError
+from dragoman.ports import bind
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Keys, Limits
 from dragoman.serving.metrics import Metrics
@@ -37,7 +37,7 @@ def run(
             style="yellow",
         )
     metrics = Metrics()
-    listening = _bind(host, port)
+    listening = bind(host, port)
     with tempfile.TemporaryDirectory(prefix="dragoman-") as drafts:
         folders = [_ready(model, Path(drafts), console) for model in models]
         service = Service(folders, threads=threads, on_batch=metrics.note_batch)
@@ -58,21 +58,6 @@ def run(
     )
     console.print(f"Open http://{host}:{port} to type, http://{host}:{port}/docs for the API. Ctrl-C stops.")
     server.run(sockets=[listening])
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Take the port first: if it is taken already, that shows before any model is read."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
-        raise DragomanError(
-            f"Port {port} on {host} cannot be used ({error.strerror}): choose another --port, or end what uses it."
-        ) from None
-    return listening
 
 
 def _ready(model: Path, drafts: Path, console: Console) -> Path:

@@ -138,11 +138,15 @@ class Checkpoints:
         except (OSError, SafetensorError) as error:
             self._fail(snapshot.state.step, draft, error)
             return
-        size_bytes = sum(file.stat().st_size for file in (self._folder / name).iterdir())
-        written_s = time.perf_counter() - started
+        files = {file.name: file.stat().st_size for file in sorted((self._folder / name).iterdir())}
         self._record(
             CheckpointSaved(
-                step=snapshot.state.step, name=name, size_bytes=size_bytes, blocked_s=blocked_s, written_s=written_s
+                step=snapshot.state.step,
+                name=name,
+                size_bytes=sum(files.values()),
+                files=files,
+                blocked_s=blocked_s,
+                written_s=time.perf_counter() - started,
             )
         )
 

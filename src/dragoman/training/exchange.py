@@ -20,11 +20,17 @@ from torch import Tensor, nn
 from dragoman.training.cluster import Cluster
 
 TOKENS, STOPS, TIMES = 2, 3, 4
-"""Places among the words, after the sums of the two losses: tokens, wishes to stop, and from there on times by rank."""
+"""Places among the words, after the sums of the two losses: tokens, wishes to stop, and from there on times by rank:
+how long each computed, and then how long each took until it was ready to exchange."""
 BLOCK = 1024
 """Elements that share a scale in 8 bits."""
 SEED = 20_190_531
 """Of PowerSGD's first guess, which must be the same everywhere."""
+
+
+def words_size(world: int) -> int:
+    """How many words travel in a world of so many workers."""
+    return TIMES + 2 * world
 
 
 class Exchange(Protocol):
@@ -217,7 +223,7 @@ class LocalSteps:
     def _start_meeting(self, number: int) -> Callable[[], Tensor]:
         """Begin to average how far a part has moved; call the result to take the outer step with it."""
         part, common, momentum = self._parts[number], self._common[number], self._momentum[number]
-        words = self._words if self._words is not None else common.new_zeros(TIMES + self._cluster.world)
+        words = self._words if self._words is not None else common.new_zeros(words_size(self._cluster.world))
         self._words = None
         arrive = _start_mean(self._cluster, common - _flat(part), words, self._wire)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dragoman.events import Event, StepDone, StepSkipped
+from dragoman.telemetry.anatomy import Part, split
 from dragoman.training.cluster import Cluster
 from dragoman.training.feed import Share
 from dragoman.training.reading import Reading
@@ -24,7 +25,8 @@ class Taken:
     """Target tokens that the sums of losses are over."""
     rate: float
     compute_s: float
-    exchange_s: float
+    ready_s: list[float]
+    """How long each worker took until it was ready to exchange, by rank; empty where this step had no exchange."""
     sent_bytes: int
     pieces: int
     reading: Reading
@@ -44,10 +46,12 @@ class Taken:
 class Ledger:
     """Records steps in their order, and how many were skipped in a row."""
 
-    def __init__(self, cluster: Cluster, tick: Callable[[], float], record: Callable[[Event], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, tick: Callable[[], dict[Part, float]], record: Callable[[Event], None]
+    ) -> None:
         self._cluster = cluster
         self._tick = tick
-        """Gives the seconds since it was last called."""
+        """Gives the seconds since it was last called, by part."""
         self._record = record
         self._unread: deque[Taken] = deque()
         self.skipped_in_a_row = 0
@@ -79,6 +83,7 @@ class Ledger:
     def _done(self, taken: Taken) -> StepDone:
         share = taken.share
         loss, nll, norm = taken.numbers
+        spent = split(self._tick(), taken.compute_s, taken.ready_s, self._cluster.rank)
         return StepDone(
             rank=self._cluster.slot,
             step=taken.step,
@@ -91,9 +96,13 @@ class Ledger:
             source_tokens=share.source_tokens,
             target_tokens=share.target_tokens,
             pairs=share.global_pairs,
-            step_s=self._tick(),
+            step_s=spent.step_s,
+            data_s=spent.data_s,
             compute_s=taken.compute_s,
-            exchange_s=taken.exchange_s,
+            exchange_s=spent.exchange_s,
+            peers_s=spent.peers_s,
+            update_s=spent.update_s,
+            ready_s=taken.ready_s,
             sent_bytes=taken.sent_bytes,
             share=share.my_target_tokens / share.target_tokens,
             micro_batches=taken.pieces,

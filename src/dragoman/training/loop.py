@@ -4,7 +4,6 @@ The batch comes from the plan, its tokens are known to everyone, and each worker
 the sum. So the loss curve depends on the settings alone; workers, shares and interruptions change only the speed.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -14,10 +13,11 @@ from torch import Tensor
 from dragoman import __version__
 from dragoman.ahead import Ahead
 from dragoman.config import Settings
-from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.dataset import DataSet, Manifest, Volume
 from dragoman.errors import DragomanError
 from dragoman.events import (
     CheckpointsAveraged,
+    DataOpened,
     Event,
     ExchangeChosen,
     RolledBack,
@@ -28,10 +28,11 @@ from dragoman.events import (
     WorkersLost,
     WorldChanged,
 )
-from dragoman.model.architecture import Architecture
+from dragoman.model.architecture import Architecture, token_flops
 from dragoman.model.store import Description, load_model
 from dragoman.model.transformer import Transformer
 from dragoman.rundir import RunDir
+from dragoman.telemetry.anatomy import Anatomy, Part
 from dragoman.training import checkpoint, method
 from dragoman.training.balance import Balance
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
@@ -117,7 +118,9 @@ class Trainer:
         self._keepers: frozenset[int] = frozenset()
         self._look_every = 0
         """Steps between looks at the exchange; 0 is never."""
-        self._ticked_at = time.perf_counter()
+        self._anatomy = Anatomy()
+        self._ready_s: list[float] = []
+        """How long each worker took until it was ready for the last exchange, by rank."""
         self._announced = False
         self._sent_told = 0
         cluster.on_hang = self._tell_of_waiting
@@ -135,6 +138,7 @@ class Trainer:
         finally:
             self._close_feed()
             self._checkpoints.wait()
+        self._tick()
         self._record(
             RunEnded(rank=self._cluster.slot, step=self._state.step, reason=reason, elapsed_s=self._state.elapsed_s)
         )
@@ -150,6 +154,7 @@ class Trainer:
             if self._state.step >= self._settings.training.steps:
                 return self._finish("finished")
             assert self._shares is not None
+            self._anatomy.enter("data")
             self._step(next(self._shares), stop.requested)
             if self._ledger.skipped_in_a_row >= self._settings.training.skip_limit:
                 return self._roll_back()
@@ -161,16 +166,20 @@ class Trainer:
         """One update from one global batch."""
         cluster, step = self._cluster, self._state.step + 1
         cluster.pulse.doing = f"step {step}, computing"
+        self._anatomy.enter("compute")
         self._compute.start()
         sums, pieces = self._gradients(share, step)
         self._compute.stop()
         compute_s = self._compute.seconds
         cluster.pulse.doing = f"step {step}, waiting"
-        exchange_started = time.perf_counter()
-        words = self._replica.exchange.gradients(
-            self._words(sums, share.my_target_tokens, stop_requested, compute_s), share.target_tokens
+        exchange, times = self._replica.exchange, (compute_s, self._anatomy.ready_s(compute_s))
+        self._anatomy.enter("exchange")
+        words = exchange.gradients(
+            self._words(sums, share.my_target_tokens, stop_requested, times), share.target_tokens
         )
-        exchange_s = time.perf_counter() - exchange_started
+        self._anatomy.enter("update")
+        if exchange.common:
+            self._ready_s = words[TIMES + cluster.world :].tolist()
         losses = sums if cluster.world == 1 else words[:TOKENS]
         norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         rate = self._rate(step)
@@ -182,12 +191,12 @@ class Trainer:
             tokens=share.my_target_tokens if cluster.world == 1 else int(words[TOKENS]),
             rate=rate,
             compute_s=compute_s,
-            exchange_s=exchange_s,
+            ready_s=self._ready_s,
             sent_bytes=cluster.bytes_sent - self._sent_told,
             pieces=pieces,
             reading=Reading(torch.cat([losses, norm.reshape(1)])),
         )
-        self._sent_told = cluster.bytes_sent
+        self._sent_told, self._ready_s = cluster.bytes_sent, []
         updater, average = self._replica.updater, self._replica.average
         if self._reads_later:
             updater.step_unread(rate, losses[0], norm, self._settings.optimizer.clip_norm)
@@ -204,20 +213,20 @@ class Trainer:
         """Whether numbers may arrive late. Not where others' decide what all do next."""
         return self._cluster.device.type == "cuda" and self._cluster.world == 1
 
-    def _words(self, sums: Tensor, tokens: int, stop_requested: bool, compute_s: float) -> Tensor:
-        """What travels beside the gradient: losses, tokens, a wish to stop, and each worker's time at its place."""
-        if self._cluster.world == 1:
+    def _words(self, sums: Tensor, tokens: int, stop_requested: bool, times: tuple[float, float]) -> Tensor:
+        """What travels beside the gradient: losses, tokens, a wish to stop, and each worker's times at its places."""
+        world, rank = self._cluster.world, self._cluster.rank
+        if world == 1:
             # No one else's sums are to be added, and a GPU that is not asked need not be waited for.
-            return torch.tensor([0.0, 0.0, tokens, stop_requested, compute_s])
-        times = [0.0] * self._cluster.world
-        times[self._cluster.rank] = compute_s
-        return torch.cat([sums, sums.new_tensor([tokens, stop_requested, *times])])
+            return torch.tensor([0.0, 0.0, tokens, stop_requested, *times])
+        places = [0.0] * (2 * world)
+        places[rank], places[world + rank] = times
+        return torch.cat([sums, sums.new_tensor([tokens, stop_requested, *places])])
 
-    def _tick(self) -> float:
-        """Seconds since the last tick, which count as training time."""
-        now = time.perf_counter()
-        spent_s, self._ticked_at = now - self._ticked_at, now
-        self._state = replace(self._state, elapsed_s=self._state.elapsed_s + spent_s)
+    def _tick(self) -> dict[Part, float]:
+        """Seconds since the last tick by part, all of which count as the run's time."""
+        spent_s = self._anatomy.take()
+        self._state = replace(self._state, elapsed_s=self._state.elapsed_s + sum(spent_s.values()))
         return spent_s
 
     def _rate(self, step: int) -> float:
@@ -237,7 +246,9 @@ class Trainer:
         looking = self._look_every > 0 and step % self._look_every == 0
         evaluating = last or step % settings.evaluation.every == 0
         saving = evaluating or step % settings.checkpoint.every == 0
+        self._anatomy.enter("exchange")
         words = self._replica.exchange.settle(flush=evaluating or saving or looking)
+        self._anatomy.enter("apart")
         stopping = words is not None and bool(words[STOPS] > 0)
         if evaluating or saving or stopping:
             self._ledger.tell_all()
@@ -250,11 +261,12 @@ class Trainer:
             self._checkpoints.save(lambda: self._replica.snapshot(self._state), links)
         self._settled = True
         if words is not None:
-            self._follow(words[TIMES:].tolist())
+            times = words[TIMES:].tolist()
+            self._ready_s = times[self._cluster.world :]
+            self._follow(times[: self._cluster.world])
             self._note_meeting()
         if looking:
             self._choose_exchange()
-        self._tick()
         return stopping
 
     def _note_meeting(self) -> None:
@@ -303,6 +315,7 @@ class Trainer:
     def _meet(self) -> None:
         """In a new world: bring all workers to the same state, and agree on who does what."""
         self._ledger.tell_all()
+        self._anatomy.enter("apart")
         cluster, shares = self._cluster, self._settings.training.shares
         self._catch_up(Progress(self._state.step, self._settled, self._history))
         self._keepers = find_keepers(cluster, self._run.checkpoints)
@@ -464,6 +477,7 @@ class Trainer:
             self._record(WorldChanged(rank=cluster.slot, step=self._state.step, workers=workers))
             return
         self._announced = True
+        flops = token_flops(self._replica.model.architecture)
         self._record(
             RunStarted(
                 rank=cluster.slot,
@@ -479,9 +493,12 @@ class Trainer:
                 data=self._data.manifest.identity,
                 resumed_step=self._state.step,
                 total_steps=self._settings.training.steps,
+                source_flops=flops[0],
+                target_flops=flops[1],
                 settings=self._settings.model_dump(mode="json"),
             )
         )
+        self._record(_opened(self._data.manifest, cluster.slot))
 
     def _tell_of_waiting(self, waited_for: Sequence[tuple[Member, str]]) -> None:
         self._record(
@@ -495,6 +512,24 @@ class Trainer:
 
 def _describe(member: Member, words: str = "") -> str:
     return f"{member} ({words})" if words else str(member)
+
+
+def _opened(manifest: Manifest, slot: int) -> DataOpened:
+    before = sum((source.before for source in manifest.sources), Volume())
+    train = manifest.splits["train"]
+    return DataOpened(
+        rank=slot,
+        name=manifest.name,
+        languages=f"{manifest.languages.source}-{manifest.languages.target}",
+        pairs_before=before.pairs,
+        bytes_before=before.text_bytes,
+        pairs=train.pairs,
+        text_bytes=train.text_bytes,
+        source_tokens=train.source_tokens,
+        target_tokens=train.target_tokens,
+        valid_pairs=manifest.splits["valid"].pairs,
+        vocabulary=manifest.pieces,
+    )
 
 
 def _device_name(device: torch.device) -> str:

@@ -13,13 +13,16 @@ from rich.console import Console
 from dragoman.config import Settings, settings_from_json
 from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
-from dragoman.events import Event, RunStarted
+from dragoman.events import CeilingMeasured, Event, RunEnded, RunStarted
 from dragoman.rundir import EventLog, RunDir, locked, read_json, write_json
+from dragoman.telemetry.sensors import Sensors
 from dragoman.telemetry.sinks import Sink, TensorBoardSink, TerminalSink
+from dragoman.training.ceiling import measure_ceiling
 from dragoman.training.cluster import Cluster, join
 from dragoman.training.evaluate import Judge
 from dragoman.training.group import WorkersLostError
 from dragoman.training.loop import Trainer
+from dragoman.training.precision import Precision
 from dragoman.training.stop import Stop
 
 EXIT_LOST = 3
@@ -73,20 +76,29 @@ def _train(job: Job, cluster: Cluster, stop: Stop, make_judge: Callable[[Setting
     broadcast = Broadcast(run, job.settings, cluster)
     try:
         judge = make_judge(job.settings, data)
+        flops_per_s = measure_ceiling(Precision.choose(job.settings, cluster.device).dtype, cluster.device)
+        broadcast.note(CeilingMeasured(rank=cluster.slot, flops_per_s=flops_per_s))
         return Trainer(job.settings, data, run, cluster, judge, broadcast.record).train(stop)
     finally:
         broadcast.close()
 
 
 class Broadcast:
-    """Tells every event to the log of this worker, and those of the first worker to people too."""
+    """Tells every event to the log of this worker, and those of the first worker to people too.
+
+    The first worker of each machine adds what the machine's sensors see.
+    """
 
     def __init__(self, run: RunDir, settings: Settings, cluster: Cluster) -> None:
         self._run, self._settings, self._cluster = run, settings, cluster
         self._log = EventLog(run.events_of(cluster.slot))
         self._sinks: list[Sink] = []
+        watching = os.environ.get("LOCAL_RANK", "0") == "0"
+        self._sensors = Sensors(cluster.host, cluster.slot, self._log.record) if watching else None
 
     def record(self, event: Event) -> None:
+        if isinstance(event, RunEnded):
+            self._stop_watching()  # The end of a run is the last that its log tells.
         self._log.record(event)
         # Who is first may change: where the machines come and go, the next one takes over.
         if self._cluster.is_first and not self._sinks:
@@ -101,7 +113,17 @@ class Broadcast:
             for sink in self._sinks:
                 sink.record(event)
 
+    def note(self, event: Event) -> None:
+        """For the log alone."""
+        self._log.record(event)
+
+    def _stop_watching(self) -> None:
+        if self._sensors is not None:
+            self._sensors.close()
+            self._sensors = None
+
     def close(self) -> None:
+        self._stop_watching()
         for sink in self._sinks:
             sink.close()
         self._log.close()

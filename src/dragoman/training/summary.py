@@ -9,8 +9,8 @@ from safetensors import safe_open
 
 from dragoman.errors import DragomanError
 from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone
-from dragoman.model.store import MODEL_FILE, TOKENIZER_FILE, WEIGHTS_FILE
-from dragoman.rundir import RunDir, read_json
+from dragoman.model.store import MODEL_FILE, WEIGHTS_FILE
+from dragoman.rundir import HOLDS, RunDir, read_json
 from dragoman.terminal import count, size, span, table
 from dragoman.training.checkpoint import (
     AVERAGED,
@@ -20,20 +20,9 @@ from dragoman.training.checkpoint import (
     LAST,
     OPTIMIZER_FILE,
     STATE_FILE,
-    TRAINED_FILE,
     find_damage,
     names,
 )
-
-HOLDS = {
-    WEIGHTS_FILE: "the weights to translate with",
-    TRAINED_FILE: "the weights as trained; the others are their running average",
-    OPTIMIZER_FILE: "the optimizer's state: what a resume needs besides the weights",
-    STATE_FILE: "step, place in the data, best scores so far",
-    MODEL_FILE: "architecture, languages, decoding settings",
-    TOKENIZER_FILE: "the SentencePiece tokenizer",
-    CHECKSUMS_FILE: "the hash of every other file",
-}
 
 
 def as_json(path: Path) -> dict[str, Any]:

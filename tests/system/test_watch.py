@@ -1,0 +1,140 @@
+"""A running training is watched in a real browser."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from dragoman.events import EvaluationDone, StepDone
+from dragoman.insight.digest import digest
+from dragoman.insight.page import render
+from dragoman.insight.story import tell
+from dragoman.rundir import RunDir
+
+from ..insight.runs import made_run, sensed
+from .test_training import start, wait_for_steps
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: .ci/run installs it"),
+]
+expect.set_options(timeout=30_000)  # A busy machine is no fault of the page.
+NARROW = {"width": 360, "height": 740}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(locale="en-GB")
+    opened = context.new_page()
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    yield opened
+    context.close()
+    assert problems == []
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> str:
+    """The address of a report of two runs that never were."""
+    told = [*made_run(3000, total_steps=5000, evaluate_every=250, ended=None), *(sensed("b", n) for n in range(9))]
+    runs = [tell(told), tell(made_run(2000, evaluate_every=250))]
+    path = tmp_path / "report.html"
+    path.write_text(render([digest(story, story.spans_s[-1][1]) for story in runs]))
+    return path.as_uri()
+
+
+def test_a_running_training_is_watched_to_its_end(data, tmp_path, page):
+    run = tmp_path / "run"
+    training = start(data.path, run, "training.steps=60", "evaluation.every=20", workers=1)
+    wait_for_steps(run, 5, training)
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "dragoman", "watch", str(run), "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        address = re.search(r"http://\S+", watching.stdout.readline())[0]
+        page.goto(address)
+        expect(page.locator("#state")).to_have_text("finished")
+        expect(page.locator("#numbers")).to_contain_text("60 of 60")
+        shown, numbers = page.evaluate("runs[0].curves"), page.locator("#numbers").inner_text()
+        page.goto("about:blank")  # A page whose server ends first would complain.
+    finally:
+        watching.terminate()
+        watching.communicate()
+        training.communicate()
+    assert watching.returncode in (0, -signal.SIGTERM)
+    recorded = RunDir(run).events()
+    last = [event for event in recorded if isinstance(event, EvaluationDone)][-1]
+    assert f"{last.nll:.3f}" in numbers
+    steps = [event for event in recorded if isinstance(event, StepDone)]
+    assert shown["step"] == [step.step for step in steps]
+    assert shown["train_loss"] == pytest.approx([step.nll for step in steps], rel=1e-4)
+
+
+def test_a_chart_is_read_and_zoomed_with_the_keyboard(page, report):
+    page.goto(report)
+    chart = page.locator("#curves .chart").first
+    chart.locator("svg").focus()
+    page.keyboard.press("ArrowRight")
+    expect(chart.locator("output")).to_contain_text("training")
+    page.keyboard.press("+")
+    expect(page.locator("#whole")).to_be_visible()
+    page.keyboard.press("0")
+    expect(page.locator("#whole")).to_be_hidden()
+
+
+def test_a_chart_is_zoomed_by_dragging(page, report):
+    page.goto(report)
+    chart = page.locator("#curves .chart svg").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200, box["y"] + 100)
+    page.mouse.up()
+    expect(page.locator("#whole")).to_be_visible()
+
+
+def test_another_run_is_chosen_and_answers_unfold(page, report):
+    page.goto(report)
+    expect(page.locator("#state")).to_have_text("running")
+    expect(page.locator("#hosts")).to_contain_text("eth0")
+    page.locator("#runs button").nth(1).click()
+    expect(page.locator("#state")).to_have_text("finished")
+    expect(page.locator("#hosts")).to_be_hidden()
+    expect(page.locator("#answers details")).to_have_count(11)
+    page.locator("#answers summary").nth(6).click()
+    expect(page.locator("#answers details").nth(6)).to_contain_text("before cleaning 2,000,000 pairs")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_narrow_screens_need_no_sideways_scrolling_in_any_light(browser, report, scheme):
+    context = browser.new_context(viewport=NARROW, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(report)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
+    context.close()
+
+
+def test_every_chart_has_words_for_those_who_do_not_see_it(page, report):
+    page.goto(report)
+    labels = page.locator(".chart svg").evaluate_all("charts => charts.map((each) => each.getAttribute('aria-label'))")
+    assert len(labels) == 6
+    assert all(" from " in label for label in labels)
