@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dragoman.training.cluster import Cluster
-from dragoman.training.exchange import BLOCK, Exchange, LocalSteps, PowerSgd, Synchronous, send_bf16, send_plain
+from dragoman.training.exchange import (
+    BLOCK,
+    Exchange,
+    LocalSteps,
+    PowerSgd,
+    Synchronous,
+    send_bf16,
+    send_plain,
+    words_size,
+)
 
 from .crew import Crew
 
@@ -59,7 +68,8 @@ class Worker:
         return torch.cat([parameter.detach().flatten() for parameter in self.parameters])
 
     def words(self, tokens: float = 100.0) -> Tensor:
-        return torch.tensor([7.0, 5.0, tokens, 0.0, *[0.0] * self.world])
+        times = [0.0] * (words_size(self.world) - 4)
+        return torch.tensor([7.0, 5.0, tokens, 0.0, *times])
 
     def exchanged(self, gradients: Sequence[Tensor | None], words: Tensor | None = None) -> list[Tensor]:
         """What becomes of this worker's gradients."""
@@ -122,7 +132,8 @@ def test_all_workers_make_the_same_update_to_the_bit(crews, world, seed, name):
 @few
 @given(data=st.data(), world=worlds)
 def test_words_keep_their_exact_values_whatever_becomes_of_gradients(crews, name, data, world):
-    counts = st.lists(st.integers(0, 2**21), min_size=4 + world, max_size=4 + world)
+    size = words_size(world)
+    counts = st.lists(st.integers(0, 2**21), min_size=size, max_size=size)
     said = [data.draw(counts) for _ in range(world)]
 
     def work(cluster: Cluster) -> Tensor | None:
@@ -328,7 +339,7 @@ def test_every_byte_on_the_wire_is_counted(crews, name, world, ring_bytes, gathe
         worker.exchange.settle(flush=True)
         return cluster.bytes_sent - before
 
-    words_bytes = 4 * (4 + world)
+    words_bytes = 4 * words_size(world)
     wanted = 2 * (world - 1) / world * (ring_bytes + words_bytes) + (world - 1) * gathered_bytes
     assert crews[world](work) == pytest.approx([wanted] * world, abs=3)
 

@@ -28,6 +28,11 @@ SEED = 20_190_531
 """Of PowerSGD's first guess, which must be the same everywhere."""
 
 
+def words_size(world: int) -> int:
+    """How many words travel in a world of so many workers."""
+    return TIMES + 2 * world
+
+
 class Exchange(Protocol):
     """What the training loop asks of a method."""
 
@@ -218,7 +223,7 @@ class LocalSteps:
     def _start_meeting(self, number: int) -> Callable[[], Tensor]:
         """Begin to average how far a part has moved; call the result to take the outer step with it."""
         part, common, momentum = self._parts[number], self._common[number], self._momentum[number]
-        words = self._words if self._words is not None else common.new_zeros(TIMES + self._cluster.world)
+        words = self._words if self._words is not None else common.new_zeros(words_size(self._cluster.world))
         self._words = None
         arrive = _start_mean(self._cluster, common - _flat(part), words, self._wire)
 

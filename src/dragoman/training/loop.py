@@ -219,7 +219,7 @@ class Trainer:
         world, rank = self._cluster.world, self._cluster.rank
         if world == 1:
             # No one else's sums are to be added, and a GPU that is not asked need not be waited for.
-            return torch.tensor([0.0, 0.0, tokens, stop_requested, times[0]])
+            return torch.tensor([0.0, 0.0, tokens, stop_requested, *times])
         places = [0.0] * (2 * world)
         places[rank], places[world + rank] = times
         return torch.cat([sums, sums.new_tensor([tokens, stop_requested, *places])])
