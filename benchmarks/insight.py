@@ -1,7 +1,7 @@
 """What insight says, against what is true: verdicts on labelled runs, the doctor's predictions, the cost of measuring.
 
-Runs are real, on hosts made of namespaces (see `benchmarks.machines`), each made to be of one kind: by a slow link, by
-a quota of a processor, or by nothing. Needs root, Chromium, and two cores that nobody else uses; takes about 20 minutes.
+Runs are real, on hosts made of namespaces (see `benchmarks.machines`), each made to be of one kind: by a slow link, a
+quota, or nothing. Needs root, Chromium, and two cores that nobody else uses; takes about 20 minutes.
 
     python -m benchmarks.insight [--only verdicts doctor anatomy sensors page]
 """
