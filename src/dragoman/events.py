@@ -8,6 +8,7 @@ import math
 import re
 import time
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Any
 
 
@@ -311,15 +312,21 @@ def to_json(event: Event) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
+@cache
+def _known(kind: type[Event]) -> dict[str, Any]:
+    """The fields of an event and their types. Long runs have many events: they are not looked up for each."""
+    return {item.name: item.type for item in fields(kind)}
+
+
 def from_json(line: str | bytes) -> Event | None:
     """The event of a line; None for what this version does not know (another version's event, or damage)."""
     try:
         content = json.loads(line)
         kind = KINDS[content.pop("event")]
-        known = {item.name: item.type for item in fields(kind)}
+        known = _known(kind)
         values = {key: value for key, value in content.items() if key in known}
         for key, value in values.items():
-            if known[key] in (float, float | None) and isinstance(value, str):
+            if isinstance(value, str) and known[key] in (float, float | None):
                 values[key] = float(value)
         return kind(**values)
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dragoman.model.attention import attend, rotate, rotation_at
 from dragoman.model.dropout import Dropout, dropout, hashed_mask, keep_mask, seed_dropout
+from dragoman.model.kernels import has_kernels, takes_heads
 from dragoman.model.packing import IGNORED_LABEL, Batch, Layout, filled, pack, pack_sentences
 
 HEADS, HEAD_SIZE = 2, 8
@@ -213,6 +214,11 @@ def test_a_filled_batch_has_the_size_asked_for_and_the_same_sentences() -> None:
     assert full.source.layout.cu_seqlens.tolist() == [0, 2, 3, 3, 3, 3, 3, 3, 3, 3]
     assert full.target.layout.positions.tolist() == [0, 1, 2, 0, *[0] * 12]
     assert full.labels.tolist() == [8, 9, 2, 2, *[IGNORED_LABEL] * 12]
+
+
+def test_kernels_of_ours_want_a_gpu_and_heads_of_a_power_of_two() -> None:
+    assert not has_kernels(torch.device("cpu"))
+    assert [size for size in (8, 16, 48, 64, 80, 128) if takes_heads(size)] == [16, 64, 128]
 
 
 @pytest.mark.gpu

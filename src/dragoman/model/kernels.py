@@ -1,6 +1,8 @@
-"""Where our own kernels run: they need Triton, half precision and Ampere or later."""
+"""Where our own kernels run: they need Triton, a C compiler for it, half precision, and Ampere or later."""
 
 import importlib.util
+import os
+import shutil
 from functools import lru_cache
 
 import torch
@@ -25,4 +27,10 @@ def has_kernels(device: torch.device) -> bool:
         device.type == "cuda"
         and torch.cuda.get_device_capability(device) >= (8, 0)
         and importlib.util.find_spec("triton") is not None
+        and _has_compiler()
     )
+
+
+def _has_compiler() -> bool:
+    """Whether Triton will find what it builds the start of its kernels with."""
+    return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
