@@ -8,7 +8,6 @@ import math
 import re
 import time
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
 from typing import Any
 
 
@@ -295,6 +294,8 @@ def event_name(kind: type[Event]) -> str:
 
 
 KINDS: dict[str, type[Event]] = {event_name(kind): kind for kind in Event.__subclasses__()}
+_FIELDS = {kind: {item.name: item.type for item in fields(kind)} for kind in KINDS.values()}
+"""Names and types, found once: a long run has many events."""
 
 
 def own_fields(kind: type[Event]) -> list[str]:
@@ -312,18 +313,12 @@ def to_json(event: Event) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
-@cache
-def _known(kind: type[Event]) -> dict[str, Any]:
-    """The fields of an event and their types. Long runs have many events: they are not looked up for each."""
-    return {item.name: item.type for item in fields(kind)}
-
-
 def from_json(line: str | bytes) -> Event | None:
     """The event of a line; None for what this version does not know (another version's event, or damage)."""
     try:
         content = json.loads(line)
         kind = KINDS[content.pop("event")]
-        known = _known(kind)
+        known = _FIELDS[kind]
         values = {key: value for key, value in content.items() if key in known}
         for key, value in values.items():
             if isinstance(value, str) and known[key] in (float, float | None):

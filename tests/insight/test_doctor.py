@@ -50,6 +50,11 @@ def test_the_slower_machine_is_named():
     assert any(line.startswith("b computes 33% as fast as a") for line in found.sentences)
 
 
+def test_more_machines_cost_more_an_hour():
+    assert BUDGET.scaled(2).per_hour == 28
+    assert Budget(1, None, "USD").scaled(2).per_hour is None
+
+
 def test_a_question_changes_the_plan():
     plan = changed(RUN_C, "link=2.5gbit, hosts=4,exchange=local")
     assert (plan.bits_per_s, plan.workers, plan.method, plan.every) == (2.5e9, 4, "local", 16)

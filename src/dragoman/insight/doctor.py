@@ -39,6 +39,10 @@ class Budget:
     per_hour: float | None
     currency: str
 
+    def scaled(self, factor: float) -> "Budget":
+        """The same for more or fewer machines like these."""
+        return self if self.per_hour is None else replace(self, per_hour=self.per_hour * factor)
+
 
 def diagnose(plan: Plan, hosts: Mapping[str, float], slowest_link: str, budget: Budget) -> Diagnosis:
     """The verdict on a plan. `hosts` are tokens a second by host; `slowest_link` names what carries least."""

@@ -133,7 +133,8 @@ def consult(
     budget = Budget(settings.training.steps, per_hour, settings.money.currency)
     diagnoses = {"": diagnose(plan, hosts, named, budget)}
     for question in questions:
-        diagnoses[question] = diagnose(changed(plan, question), hosts, "The link", budget)
+        other = changed(plan, question)
+        diagnoses[question] = diagnose(other, hosts, "The link", budget.scaled(other.workers / plan.workers))
     return found, diagnoses
 
 
