@@ -136,9 +136,7 @@ class Checkpoints:
                 point(self._folder / link, name)
             self._prune()
         except (OSError, SafetensorError) as error:
-            shutil.rmtree(draft, ignore_errors=True)
-            reason = getattr(error, "strerror", None) or str(error)
-            self._record(CheckpointFailed(step=snapshot.state.step, reason=reason))
+            self._fail(snapshot.state.step, draft, error)
             return
         files = {file.name: file.stat().st_size for file in sorted((self._folder / name).iterdir())}
         self._record(
@@ -177,16 +175,25 @@ class Checkpoints:
             self._record(CheckpointRejected(name=name, reason=problem))
         return None
 
-    def write_average(self, step: int, chosen: Sequence[str]) -> Path:
-        """A model whose weights are the mean of several checkpoints'."""
+    def write_average(self, step: int, chosen: Sequence[str]) -> Path | None:
+        """A model whose weights are the mean of several checkpoints'; None where it could not be written."""
         draft = self._folder / f".{AVERAGED}.{uuid.uuid4().hex[:8]}"
-        draft.mkdir()
-        save_file(average([self._folder / name for name in chosen]), draft / WEIGHTS_FILE)
-        self._description.write(draft)
-        write_json(draft / STATE_FILE, {"step": step, "average_of": list(chosen)})
-        write_json(draft / CHECKSUMS_FILE, _checksums(draft))
-        publish_folder(draft, self._folder / AVERAGED)
+        try:
+            draft.mkdir()
+            save_file(average([self._folder / name for name in chosen]), draft / WEIGHTS_FILE)
+            self._description.write(draft)
+            write_json(draft / STATE_FILE, {"step": step, "average_of": list(chosen)})
+            write_json(draft / CHECKSUMS_FILE, _checksums(draft))
+            publish_folder(draft, self._folder / AVERAGED)
+        except (OSError, SafetensorError) as error:
+            self._fail(step, draft, error)
+            return None
         return self._folder / AVERAGED
+
+    def _fail(self, step: int, draft: Path, error: Exception) -> None:
+        """Clear away what could not be finished, and say so: training goes on."""
+        shutil.rmtree(draft, ignore_errors=True)
+        self._record(CheckpointFailed(step=step, reason=getattr(error, "strerror", None) or str(error)))
 
 
 def names(folder: Path) -> list[str]:

@@ -448,8 +448,14 @@ class Trainer:
         if self._cluster.is_first:
             names = checkpoint.names(folder) if kept.average_of == "last" else checkpoint.best(folder, kept.average)
             names = names[: kept.average]
-            model = load_model(self._checkpoints.write_average(self._state.step, names), self._cluster.device).model
+            written = self._checkpoints.write_average(self._state.step, names)
+            if written is None:
+                names = []
+            else:
+                model = load_model(written, self._cluster.device).model
         names = self._cluster.share(names)
+        if not names:
+            return
         for tensor in model.state_dict().values():
             self._cluster.broadcast(tensor, 0)
         done = self._evaluator.evaluate(model, self._state.step)
