@@ -452,6 +452,56 @@ def demo(
 
 
 @app.command()
+def doctor(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RECIPE] [key=value]...", help="What is to be trained; by default transformer-base."),
+    ] = None,
+    hosts: Annotated[str, typer.Option("--hosts", help="Machines, as for launch; by default this one.")] = "localhost",
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option("--what-if", help="Answer for other machines too: link=1gbit,hosts=4,exchange=bf16"),
+    ] = None,
+    ssh_config: Annotated[
+        Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")
+    ] = None,
+    python: Annotated[
+        str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
+    ] = sys.executable,
+    as_json: AsJson = False,
+) -> None:
+    """Before the money is spent: measure these machines, and say how long a recipe will take and what limits it.
+
+    Ends with exit code 1 where the plan is not sensible: where most of the time would be spent waiting, or one machine
+    alone would be faster.
+
+    **Examples**
+
+        dragoman doctor tiny
+
+        dragoman doctor --hosts a,b transformer-base --what-if link=1gbit --what-if hosts=4,exchange=bf16
+    """
+    from dragoman import config
+    from dragoman.launch import doctor as doctors
+    from dragoman.launch.ssh import Client, parse_hosts
+
+    recipes = [word for word in words or [] if "=" not in word]
+    overrides = [word for word in words or [] if "=" in word]
+    if len(recipes) > 1:
+        raise DragomanError(f"One recipe at a time, not {' and '.join(recipes)}: settings are written key=value.")
+    recipe = recipes[0] if recipes else "transformer-base"
+    settings = config.resolve(recipe, overrides).settings
+    client = Client(ssh_config, python)
+    found, diagnoses = doctors.consult(parse_hosts(hosts), recipe, overrides, settings, client, what_if or [])
+    if as_json:
+        _print_json(doctors.as_json(found, diagnoses))
+    else:
+        doctors.show(found, diagnoses, _console())
+    if not diagnoses[""].sensible:
+        raise typer.Exit(1)
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="A run; more than one to compare them.", show_default=False)],
     out: Annotated[

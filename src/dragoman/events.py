@@ -294,6 +294,8 @@ def event_name(kind: type[Event]) -> str:
 
 
 KINDS: dict[str, type[Event]] = {event_name(kind): kind for kind in Event.__subclasses__()}
+_FIELDS = {kind: {item.name: item.type for item in fields(kind)} for kind in KINDS.values()}
+"""Names and types, found once: a long run has many events."""
 
 
 def own_fields(kind: type[Event]) -> list[str]:
@@ -316,10 +318,10 @@ def from_json(line: str | bytes) -> Event | None:
     try:
         content = json.loads(line)
         kind = KINDS[content.pop("event")]
-        known = {item.name: item.type for item in fields(kind)}
+        known = _FIELDS[kind]
         values = {key: value for key, value in content.items() if key in known}
         for key, value in values.items():
-            if known[key] in (float, float | None) and isinstance(value, str):
+            if isinstance(value, str) and known[key] in (float, float | None):
                 values[key] = float(value)
         return kind(**values)
     except (ValueError, KeyError, TypeError, AttributeError):

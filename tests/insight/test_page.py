@@ -92,6 +92,12 @@ def test_a_report_is_one_file_beside_the_run(tmp_path):
     assert data_of((run / "report.html").read_text())["runs"][0]["step"] == 60
 
 
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    run = recorded(tmp_path / "run", made_run(60))
+    with pytest.raises(DragomanError, match="choose another --out"):
+        report([run], tmp_path / "missing" / "report.html", Console(file=io.StringIO()))
+
+
 def test_the_answers_can_be_had_as_markdown(tmp_path):
     content = read_digest(recorded(tmp_path / "run", made_run(300)))
     text = as_markdown(content)

@@ -171,6 +171,12 @@ def test_a_resumed_run_is_one_story():
     assert story.elapsed_s < 400, "the time between sessions does not count"
 
 
+def test_a_checkpoint_that_two_workers_keep_is_one():
+    told = made_run(200)
+    twice = [*told, *(event for event in told if isinstance(event, events.CheckpointSaved))]
+    assert tell(twice).checkpoints == tell(told).checkpoints
+
+
 def test_a_killed_run_falls_silent():
     story = tell(made_run(50, total_steps=100, ended=None))
     last = story.spans_s[-1][1]

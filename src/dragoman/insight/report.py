@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from dragoman.errors import DragomanError
 from dragoman.insight.digest import digest
 from dragoman.insight.page import render
 from dragoman.insight.story import read_story
@@ -26,7 +27,10 @@ def report(runs: Sequence[Path], out: Path | None, console: Console) -> None:
     """Write the page, self-contained, beside the first run's logs or where it is wanted; say what matters most."""
     contents = [read_digest(run) for run in runs]
     path = out or runs[0] / REPORT_FILE
-    write_atomic(path, render(contents))
+    try:
+        write_atomic(path, render(contents))
+    except OSError as error:
+        raise DragomanError(f"{path} cannot be written ({error.strerror}): choose another --out.") from None
     for content in contents:
         name = "" if len(contents) == 1 else f"{content['run']}: "
         for line in content["short"]:

@@ -150,6 +150,7 @@ def tell(happened: Iterable[Event]) -> Story:
     story = Story()
     steps: dict[int, StepDone] = {}
     evaluations: dict[int, events.EvaluationDone] = {}
+    checkpoints: dict[int, events.CheckpointSaved] = {}
     warm_from = 0
     steady: dict[int, StepDone] = {}
     for event in ordered:
@@ -158,7 +159,7 @@ def tell(happened: Iterable[Event]) -> Story:
         elif isinstance(event, events.CeilingMeasured):
             story.ceilings[event.rank] = event.flops_per_s
         elif isinstance(event, events.CheckpointSaved):
-            story.checkpoints.append(event)
+            checkpoints[event.step] = event  # Two workers may have kept the same one.
         # Sensors and ceilings may speak before a session begins; only the worker that was cut knows of it.
         if event.rank != teller or isinstance(event, events.HostSensed | events.CeilingMeasured):
             if isinstance(event, events.MicroBatchesCut):
@@ -190,6 +191,7 @@ def tell(happened: Iterable[Event]) -> Story:
         if isinstance(event, INCIDENTS):
             story.incidents.append(event)
     story.steps, story.evaluations = _in_order(steps), _in_order(evaluations)
+    story.checkpoints = _in_order(checkpoints)
     story.steady = _in_order(steady) or story.steps
     return story
 

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +30,7 @@ import psutil
 
 from dragoman import __version__
 from dragoman.launch import network
+from dragoman.launch.link import Receiver, measure
 
 GRACE_S = 30.0
 """How long workers may take to save after they were asked to stop."""
@@ -127,11 +129,23 @@ class Agent:
 
     def answer_probe(self, job: Message) -> Message:
         """What this host has for a job. A process of its own finds out: it needs torch, and may fail."""
-        command = [sys.executable, "-m", "dragoman.launch.probe"]
-        done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
-        if done.returncode:
-            return {"problem": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else str(done.returncode)}
-        return dict(json.loads(done.stdout))
+        return _ask_module("dragoman.launch.probe", job)
+
+    def answer_tryout(self, job: Message) -> Message:
+        """How fast a recipe's model trains here, found out by a process of its own."""
+        return _ask_module("dragoman.launch.tryout", job)
+
+    def answer_receive(self) -> Message:
+        """Let others measure their links to this host."""
+        self._receiver = Receiver()
+        return {"port": self._receiver.port}
+
+    def answer_measure(self, address: str, port: int) -> Message:
+        """The link from this host to another's receiver."""
+        try:
+            return asdict(measure(address, port))
+        except OSError as error:
+            return {"problem": str(error)}
 
     def answer_listen(self) -> Message:
         """Let the others try to reach this host: who comes is told a word that nobody else knows."""
@@ -307,6 +321,15 @@ def _follow(log: Path, *, every: bool) -> Callable[[], list[str]]:
         return lines if every else lines[-1:]
 
     return read
+
+
+def _ask_module(name: str, job: Message) -> Message:
+    """What a module answers to a job, or why it did not."""
+    command = [sys.executable, "-m", name]
+    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"problem": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else str(done.returncode)}
+    return dict(json.loads(done.stdout))
 
 
 def _greet(listener: socket.socket, word: bytes) -> None:

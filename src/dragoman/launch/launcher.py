@@ -79,7 +79,7 @@ def call_together(order: Order, client: Client, crew: Crew, console: Console) ->
     }
     if reports:
         problems += compare(reports, workers, settings_digest(order.settings))
-    addresses, more = _find_ways(crew, ready) if len(names) > 1 and ready == names else ({}, [])
+    addresses, more = find_ways(crew, ready) if len(names) > 1 and ready == names else ({}, [])
     problems += more
     if problems:
         raise HostsError(sorted(problems, key=lambda problem: names.index(problem.host)))
@@ -116,7 +116,7 @@ def _probe(order: Order, crew: Crew, hosts: Sequence[str]) -> tuple[dict[str, Re
     return {host: Report(**answer) for host, answer in answers.items() if "problem" not in answer}, problems
 
 
-def _find_ways(crew: Crew, hosts: Sequence[str]) -> tuple[dict[str, Address], list[Problem]]:
+def find_ways(crew: Crew, hosts: Sequence[str]) -> tuple[dict[str, Address], list[Problem]]:
     """Let every host try to reach every other: what is found to work needs no guessing about routes."""
     peers, lost = crew.ask_all({host: ("listen", {}) for host in hosts})
     reached, more = crew.ask_all(

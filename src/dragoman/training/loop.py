@@ -146,6 +146,7 @@ class Trainer:
 
     def _advance(self, stop: Stop) -> str | None:
         """One step and what is due after it. Gives the reason to end, if there is one."""
+        self._anatomy.enter("exchange")
         # Weights that differ between meetings cannot be handed to a newcomer: he waits for the next one.
         changed = self._replica.exchange.common and self._cluster.renew()
         if changed or self._shares is None:

@@ -1,0 +1,165 @@
+"""A few real training passes of a recipe's model on this machine, with sentences that nobody wrote."""
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, cast
+
+import numpy as np
+import psutil
+import torch
+
+from dragoman import config
+from dragoman.config import Settings
+from dragoman.corpus.shards import Pairs
+from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.model.architecture import Architecture
+from dragoman.model.transformer import Transformer
+from dragoman.telemetry.sensors import nominal_speeds
+from dragoman.training.cluster import Cluster
+from dragoman.training.feed import Feed, Position
+from dragoman.training.gradients import Gradients
+from dragoman.training.optimizer import Updater
+from dragoman.training.precision import Precision, micro_tokens, replays
+
+LONG_S = 1.0
+"""Passes grow until one takes this long; then it is repeated."""
+FIRST_TOKENS = 256
+REPEATS = 3
+SENTENCES, LONGEST = 20_000, 130
+RATE = 1e-6
+"""Small: what is learnt here is thrown away."""
+
+
+@dataclass(frozen=True)
+class Tryout:
+    """What a machine can do for a recipe."""
+
+    device: str
+    gpus: int
+    torch: str
+    tokens_per_s: float
+    """Source and target tokens of one worker, forwards and backwards."""
+    update_s: float
+    piece_tokens: int
+    """Most target tokens that go through the model at once."""
+    parameters: int
+    memory_bytes: int
+    nominal_bits_per_s: dict[str, float]
+
+
+class Imagined:
+    """Sentences as long as those of the news, of random tokens."""
+
+    start = 1
+
+    def __init__(self, vocabulary: int) -> None:
+        self._random = np.random.default_rng(1)
+        self._vocabulary = vocabulary
+        drawn = self._random.lognormal(3.1, 0.5, SENTENCES)
+        source = np.clip(drawn, 4, LONGEST).astype(np.int32)
+        target = np.clip(drawn * self._random.normal(1.05, 0.1, SENTENCES), 4, LONGEST).astype(np.int32)
+        self._lengths = np.stack([source, target], axis=1)
+
+    def lengths(self) -> Any:
+        return self._lengths
+
+    def gather(self, pairs: Any) -> tuple[Any, Any]:
+        counts = self._lengths[pairs].sum(axis=0)
+        source, target = (self._random.integers(4, self._vocabulary, count, dtype=np.uint32) for count in counts)
+        return source, target
+
+
+def try_out(settings: Settings) -> Tryout:
+    """Train a few passes, and throw away what was learnt."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    cluster = Cluster(0, 1, 1, device)
+    try:
+        return _try_out(settings, cluster)
+    finally:
+        cluster.leave()
+
+
+def _try_out(settings: Settings, cluster: Cluster) -> Tryout:
+    device = cluster.device
+    architecture = Architecture(vocabulary=settings.tokenizer.vocabulary, **settings.model.model_dump())
+    model = Transformer(architecture).to(device)
+    precision = Precision.choose(settings, device)
+    most = max(micro_tokens(settings, architecture, device, 1), LONGEST)
+    # A GPU compiles for each size: it is tried with the one that it will be used with.
+    tokens = FIRST_TOKENS if device.type == "cpu" else most
+    while True:
+        spent_s, seen = _time_passes(settings, cluster, model, precision, architecture, tokens)
+        if spent_s >= LONG_S or tokens >= most:
+            break
+        tokens = min(most, 4 * tokens)
+    return Tryout(
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        gpus=torch.cuda.device_count(),
+        torch=torch.__version__,
+        tokens_per_s=seen / spent_s,
+        update_s=_time_update(settings, model, device),
+        piece_tokens=most,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        memory_bytes=psutil.virtual_memory().total,
+        nominal_bits_per_s=nominal_speeds(),
+    )
+
+
+def _time_passes(
+    settings: Settings, cluster: Cluster, model: Transformer, precision: Precision, architecture: Architecture,
+    tokens: int,
+) -> tuple[float, float]:  # fmt: skip
+    """The median time of a pass, and its source and target tokens."""
+    imagined = Imagined(architecture.vocabulary)
+    fixed = replays(precision, architecture, cluster.device)
+    feed = Feed(
+        cast(Pairs, imagined), cast(Tokenizer, imagined), tokens, settings.batch.seed, tokens, fixed_sizes=fixed
+    )
+    gradients = Gradients(model, feed, precision, settings.training, cluster, lambda _: None)
+    shares = feed.shares(Position(), [1.0], 0)
+    spans, seen = [], []
+    for step in range(1 + REPEATS):
+        share = next(shares)
+        started = time.perf_counter()
+        gradients(share, step + 1)
+        _finish(cluster.device)
+        spans.append(time.perf_counter() - started)
+        seen.append(share.source_tokens + share.target_tokens)
+        model.zero_grad()
+    return median(spans[1:]), median(seen[1:])  # The first one is cold.
+
+
+def _time_update(settings: Settings, model: Transformer, device: torch.device) -> float:
+    updater = Updater(model, settings.optimizer)
+    gradients = [torch.zeros_like(parameter) for parameter in model.parameters()]
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        parameter.grad = gradient
+    spans = []
+    for _ in range(1 + REPEATS):
+        started = time.perf_counter()
+        torch.nn.utils.get_total_norm(gradients)
+        updater.step(RATE)
+        _finish(device)
+        spans.append(time.perf_counter() - started)
+    return median(spans[1:])
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    """Read a recipe and its changes from the standard input, and write what was found."""
+    job = json.load(sys.stdin)
+    # As many threads as a worker will have beside its neighbours.
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // job["workers"]))
+    print(json.dumps(asdict(try_out(config.resolve(job["recipe"], job["overrides"]).settings))))
+
+
+if __name__ == "__main__":
+    main()
