@@ -8,7 +8,7 @@ from dragoman.config import Model, resolve
 
 
 class Architecture(Model):
-    """Everything that decides which weights a model has and how they are used. CTranslate2 can run all of it."""
+    """All that decides which weights a model has and how they are used. CTranslate2 runs everything but qk_norm."""
 
     vocabulary: Annotated[int, Field(ge=1, le=10**8)]
     """Rows of the one matrix that embeds source and target and scores the output."""
