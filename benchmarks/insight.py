@@ -6,7 +6,6 @@ quota, or nothing. Needs root, Chromium, and two cores that nobody else uses; ta
     python -m benchmarks.insight [--only verdicts doctor anatomy sensors page]
 """
 
-import argparse
 import json
 import shutil
 import statistics
@@ -14,14 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 from tests.insight.runs import made_run
 from tests.system.hosts import Hosts
 
-from benchmarks.machines import SHORT, WARM_STEPS, Line, Run, Runs
+from benchmarks.machines import SHORT, WARM_STEPS, Line, Run, Runs, measure
 from dragoman.events import CheckpointSaved, EvaluationDone, Event, RunEnded, RunStarted
 from dragoman.insight.limits import find_limits
 from dragoman.insight.report import REPORT_FILE
@@ -37,28 +36,16 @@ LONG_STEPS = 100_000
 
 
 def main() -> None:
-    measurements: dict[str, Callable[[Path], list[Line]]] = {
-        "verdicts": measure_verdicts,
-        "doctor": measure_doctor,
-        "anatomy": measure_anatomy,
-        "sensors": measure_sensors,
-        "page": measure_page,
-    }
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(measurements), default=list(measurements))
-    options = parser.parse_args()
-    lines = []
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "data"
-        subprocess.run(
-            [sys.executable, "-m", "dragoman", "prepare", "demo", "--recipe", "tiny", "--out", str(data)],
-            check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        for name in options.only:
-            for line in measurements[name](data):
-                lines.append(line)
-                print(f"| {line.figure} | {line.measured} | {line.target} |", flush=True)
-    print(json.dumps({line.figure: line.value for line in lines}))
+    measure(
+        str(__doc__),
+        {
+            "verdicts": measure_verdicts,
+            "doctor": measure_doctor,
+            "anatomy": measure_anatomy,
+            "sensors": measure_sensors,
+            "page": measure_page,
+        },
+    )
 
 
 def measure_verdicts(data: Path) -> list[Line]:

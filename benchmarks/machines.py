@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -116,15 +116,22 @@ class Run:
 
 
 def main() -> None:
-    measurements: dict[str, Callable[[Path], list[Line]]] = {
-        "link": measure_slow_link,
-        "unequal": measure_unequal,
-        "recovery": measure_recovery,
-        "kills": measure_kills,
-        "elastic": measure_elastic_cost,
-        "scaling": measure_scaling,
-    }
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    measure(
+        str(__doc__),
+        {
+            "link": measure_slow_link,
+            "unequal": measure_unequal,
+            "recovery": measure_recovery,
+            "kills": measure_kills,
+            "elastic": measure_elastic_cost,
+            "scaling": measure_scaling,
+        },
+    )
+
+
+def measure(about: str, measurements: Mapping[str, Callable[[Path], list[Line]]]) -> None:
+    """Make those measurements that the command line names, all on the demo's corpus: rows of a table, then JSON."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(measurements), default=list(measurements))
     options = parser.parse_args()
     lines = []
@@ -137,7 +144,7 @@ def main() -> None:
         for name in options.only:
             for line in measurements[name](data):
                 lines.append(line)
-                print(f"{line.figure:<72} {line.target:>10} {line.measured:>28}", flush=True)
+                print(f"| {line.figure} | {line.measured} | {line.target} |", flush=True)
     print(json.dumps({line.figure: line.value for line in lines}))
 
 
@@ -215,12 +222,12 @@ def measure_recovery(data: Path) -> list[Line]:
         with runs.started("a,b,c", *ENDLESS, options=["--elastic"]) as run:
             run.wait_for(10, worker=1)
             losses: list[tuple[str, Callable[[], None], Callable[[], None]]] = [
-                ("kill -9 of a worker", lambda: os.kill(workers_of(bed["c"])[0], signal.SIGKILL), lambda: None),
+                ("kill -9 of a worker", lambda: kill(bed["c"], "train"), lambda: None),
                 ("loss of a host", bed["c"].kill, bed["c"].revive),
                 ("a host frozen for 20 s", bed["c"].freeze, bed["c"].thaw),
                 ("a link cut for 20 s", bed["c"].cut, bed["c"].mend),
                 ("loss of the first host, with the lighthouse in use", bed["a"].kill, bed["a"].revive),
-                ("loss of the lighthouse alone", lambda: kill_lighthouse(bed["a"]), lambda: None),
+                ("loss of the lighthouse alone", lambda: kill(bed["a"], "dragoman.launch.lighthouse"), lambda: None),
             ]
             for name, lose, mend in losses:
                 started = time.monotonic()
@@ -305,15 +312,10 @@ def measure_scaling(data: Path) -> list[Line]:
     return [Line("two hosts on an unlimited link against one", "1.85 x", f"{ratio:.2f} x", ratio)]
 
 
-def workers_of(host: Host) -> list[int]:
-    """The processes of a host that train."""
-    return [number for number in host.processes() if b"\0train\0" in Path(f"/proc/{number}/cmdline").read_bytes()]
-
-
-def kill_lighthouse(host: Host) -> None:
-    for number in host.processes():
-        if b"dragoman.launch.lighthouse" in Path(f"/proc/{number}/cmdline").read_bytes():
-            os.kill(number, signal.SIGKILL)
+def kill(host: Host, word: str) -> None:
+    """Kill the processes of a host with this word in their command lines."""
+    for number in host.find(word):
+        os.kill(number, signal.SIGKILL)
 
 
 def _reached(run: Run) -> int:

@@ -88,6 +88,11 @@ class Host:
         """The processes of this host but its first, as this machine numbers them."""
         return [number for number in self._all_processes() if number != self._init]
 
+    def find(self, word: str) -> list[int]:
+        """The processes of this host that have a word in their command lines."""
+        wanted = word.encode()
+        return [n for n in self.processes() if wanted in Path(f"/proc/{n}/cmdline").read_bytes().split(b"\0")]
+
     def cut(self) -> None:
         """Let nothing through its link any more. Nobody is told."""
         self._bed.in_switch("ip", "link", "set", self._port, "nomaster")

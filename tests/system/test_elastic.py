@@ -96,9 +96,8 @@ def kill_worker(host: Host) -> None:
 
 
 def kill_lighthouse(host: Host) -> None:
-    for number in host.processes():
-        if b"dragoman.launch.lighthouse" in Path(f"/proc/{number}/cmdline").read_bytes():
-            os.kill(number, signal.SIGKILL)
+    for number in host.find("dragoman.launch.lighthouse"):
+        os.kill(number, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def wait_for_step(run: Path, step: int, process: "subprocess.Popen[str]") -> Non
 
 def workers_of(host: Host) -> list[int]:
     """The processes of a host that train."""
-    return [number for number in host.processes() if b"\0train\0" in Path(f"/proc/{number}/cmdline").read_bytes()]
+    return host.find("train")
 
 
 def wait_for_no_worker(bed: Hosts) -> None:

@@ -1,24 +1,19 @@
 """The page in a real browser: typing, alternatives, doubts, history, files, keyboard, themes, narrow screens."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from ..models import LINES
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
+from .browser import NARROW, needs_chromium, opened_page
 from .test_serving import Server, wait_until
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: .ci/run installs it"),
-]
-expect.set_options(timeout=30_000)  # a busy machine is no fault of the page
-WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
+pytestmark = [pytest.mark.system, needs_chromium]
+WIDE = {"width": 1280, "height": 800}
 
 
 @pytest.fixture(scope="module")
@@ -28,26 +23,12 @@ def server(exports: list[Path]) -> Iterator[Server]:  # noqa: F811
     running.stop()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
-
-
 @pytest.fixture
 def page(browser: Browser, server: Server) -> Iterator[Page]:
-    context = browser.new_context(viewport=WIDE, locale="en-GB", permissions=["clipboard-read", "clipboard-write"])
-    opened = context.new_page()
-    problems: list[str] = []
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    opened.goto(server.url)
-    expect(opened.locator("#target-language")).to_have_value("de")
-    yield opened
-    context.close()
-    assert problems == []
+    with opened_page(browser, viewport=WIDE, permissions=["clipboard-read", "clipboard-write"]) as opened:
+        opened.goto(server.url)
+        expect(opened.locator("#target-language")).to_have_value("de")
+        yield opened
 
 
 def type_and_wait(page: Page, text: str) -> str:

@@ -1,7 +1,6 @@
 """A running training is watched in a real browser."""
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.insight.digest import digest
@@ -18,35 +17,16 @@ from dragoman.insight.story import tell
 from dragoman.rundir import RunDir
 
 from ..insight.runs import made_run, sensed
+from .browser import NARROW, needs_chromium, opened_page
 from .test_training import start, wait_for_steps
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: .ci/run installs it"),
-]
-expect.set_options(timeout=30_000)  # A busy machine is no fault of the page.
-NARROW = {"width": 360, "height": 740}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+pytestmark = [pytest.mark.system, needs_chromium]
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(locale="en-GB")
-    opened = context.new_page()
-    problems: list[str] = []
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    yield opened
-    context.close()
-    assert problems == []
+    with opened_page(browser) as opened:
+        yield opened
 
 
 @pytest.fixture
