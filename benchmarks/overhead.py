@@ -63,7 +63,7 @@ def main() -> None:
             events.append(event)
 
         opened = DataSet(data)
-        Trainer(settings, opened, run, cluster, make_judge(settings, opened), record).train(Stop())
+        Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post).train(Stop())
         broadcast.close()
     steps = [event for event in events if isinstance(event, StepDone)]
     saved = [event for event in events if isinstance(event, CheckpointSaved)]

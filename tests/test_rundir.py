@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import resource
 import typing
 
 import pytest
@@ -79,6 +80,22 @@ def test_a_writer_killed_at_any_byte_costs_at_most_its_last_line(tmp_path_factor
     EventLog(path).record(step(3))
     steps = [event.step for event in read_events(path)[0]]
     assert steps == [*range(1, 1 + whole[:cut].count(b"\n")), 3]
+
+
+def test_a_full_disk_costs_whole_lines_and_no_run(tmp_path):
+    path = tmp_path / "events-0.jsonl"
+    log = EventLog(path)
+    log.record(step(1))
+    room = path.stat().st_size + 10
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))  # Files may not grow further, as on a full disk.
+    try:
+        log.record(step(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    log.record(step(3))
+    assert [event.step for event in read_events(path)[0]] == [1, 3]
+    assert path.read_bytes().count(b"\n") == 2
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path):

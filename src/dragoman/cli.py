@@ -494,9 +494,9 @@ def doctor(
     client = Client(ssh_config, python)
     found, diagnoses = doctors.consult(parse_hosts(hosts), recipe, overrides, settings, client, what_if or [])
     if as_json:
-        _print_json(doctors.as_json(found, diagnoses))
+        _print_json(doctors.as_json(found, diagnoses, settings))
     else:
-        doctors.show(found, diagnoses, _console())
+        doctors.show(found, diagnoses, settings, _console())
     if not diagnoses[""].sensible:
         raise typer.Exit(1)
 

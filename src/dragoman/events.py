@@ -120,6 +120,8 @@ class StepDone(Event):
     """How long this rank waited for its share of the batch."""
     compute_s: float = 0.0
     """How long this rank computed."""
+    compile_s: float = 0.0
+    """How long torch compiled on this rank since its last step."""
     exchange_s: float = 0.0
     """How long this rank waited for the exchange: for the network, and for slower workers."""
     peers_s: float = 0.0
@@ -130,6 +132,9 @@ class StepDone(Event):
     """How long each worker took from the last exchange until it was ready for this one, by rank of the world."""
     sent_bytes: int = 0
     """What this rank has put on the wire since its last step."""
+    spread: float = 0.0
+    """Mean square norm of the workers' own gradients, each of its share alone, weighted by shares; measured in some
+    steps, else 0. By how much it exceeds the square of `gradient_norm` tells how noisy a gradient is."""
     share: float = 1.0
     """This rank's part of the batch's target tokens."""
     micro_batches: int
@@ -248,6 +253,8 @@ class CheckpointsAveraged(Event):
     nll: float
     bleu: float | None
     chrf: float | None
+    averaging_s: float = 0.0
+    """How long both took."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,7 +118,16 @@ class EventLog:
         self._file = path.open("ab", buffering=0)
 
     def record(self, event: Event) -> None:
-        self._file.write(to_json(event).encode() + b"\n")
+        self.write(to_json(event).encode() + b"\n")
+
+    def write(self, lines: bytes) -> None:
+        """Append lines, all or none. A disk that is full loses them: no run should die of its diary."""
+        try:
+            written = self._file.write(lines)
+        except OSError:
+            written = 0
+        if written < len(lines):
+            self._file.truncate(os.fstat(self._file.fileno()).st_size - written)
 
     def close(self) -> None:
         self._file.close()

@@ -58,6 +58,18 @@ def test_numbers_on_the_page_are_those_of_the_events():
     assert sums == pytest.approx(shown["anatomy"]["step_s"], rel=1e-3)
 
 
+def test_each_workers_part_is_shown_as_far_as_it_is_known_here():
+    told = made_run(100)
+    other = [
+        replace(event, rank=1, compute_s=0.5) for event in told if isinstance(event, StepDone) and event.step % 9 == 0
+    ]
+    first, second = digest(tell([*told, *other]), 0)["workers"]
+    assert (first["worker"], first["parts"]["computing"]) == ("worker 0 on a", pytest.approx(0.84))
+    assert (second["worker"], second["parts"]["computing"]) == ("worker 1 on b", pytest.approx(0.5))
+    assert second["ready_s"] == pytest.approx(0.94, abs=0.01)
+    assert digest(tell(told), 0)["workers"][1]["parts"] == {}
+
+
 def test_a_long_run_stays_small():
     shown = digest(tell(made_run(20_000, evaluate_every=500)), 0)
     assert len(shown["curves"]["step"]) <= MOST_POINTS

@@ -37,6 +37,10 @@ def starved(done: StepDone) -> StepDone:
     return replace(done, step_s=1.5, data_s=0.5)
 
 
+def recompiled(done: StepDone) -> StepDone:
+    return replace(done, step_s=1.2, compile_s=0.3) if done.step % 3 == 0 else done
+
+
 def turned(step: int) -> float:
     return 1.5 + 4 * abs(step - 160) / 400
 
@@ -55,6 +59,7 @@ KINDS = {
     "network-bound": ({"step": network_bound}, {"network"}),
     "slow peer": ({"step": slow_peer}, {"straggler"}),
     "input-bound": ({"step": starved}, {"input"}),
+    "compiling again and again": ({"step": recompiled}, {"compiling"}),
     "checkpoint-bound": ({"blocked_s": 5.0}, {"checkpoint-stalls"}),
     "overfitting": ({"valid_loss": turned, "train_loss": power_law}, {"overfitting"}),
     "diverging": ({"train_loss": rising, "valid_loss": rising}, {"diverging"}),

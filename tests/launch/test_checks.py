@@ -3,7 +3,9 @@ from dataclasses import replace
 from dragoman.launch import checks
 from dragoman.launch.checks import Problem, Report
 
-GOOD = Report("2.13.0", 0, "settings", "data", free_bytes=100, needed_bytes=50, checkpoint="", problems=())
+GOOD = Report(
+    "2.13.0", 0, "settings", "data", free_bytes=100, needed_bytes=50, parameters=1, checkpoint="", problems=()
+)
 
 
 def find(reports: dict[str, Report], workers: int = 1) -> list[tuple[str, str]]:
@@ -78,3 +80,7 @@ def test_the_newest_checkpoint_is_found_and_the_first_of_equals_is_preferred():
     assert checks.newest({"a": older, "b": newer, "c": newer}) == "b"
     assert checks.newest({"a": newer, "b": newer}) == "a"
     assert checks.newest({"a": GOOD, "b": GOOD}) is None
+
+
+def test_the_time_that_asking_takes_is_no_difference_of_clocks():
+    assert checks.clock_offsets({"a": 103.0, "b": 90.0, "c": 120.0}, 100.0, 108.0) == {"a": 0.0, "b": -14.0, "c": 16.0}

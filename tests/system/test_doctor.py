@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ..small import TINY
-from .hosts import Hosts, why_not
+from .hosts import HOME, Hosts, why_not
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
@@ -38,3 +38,17 @@ def test_a_slow_port_is_measured_and_the_plan_refused(bed):
     assert "port between" in " ".join(plans["as it is"]["sentences"])
     assert any(remedy.startswith("a link of") for remedy in plans["as it is"]["remedies"])
     assert plans["link=100gbit"]["step_s"] < plans["as it is"]["step_s"]
+
+
+def test_a_launch_with_a_method_that_will_wait_says_so_before_it_starts(bed, data):
+    command = [
+        sys.executable, "-m", "dragoman", "launch", "--hosts", "a,b", "--ssh-config", str(bed.ssh_config), "--",
+        "train", "tiny", "--data", str(data.path), "--out", f"{HOME}/run", *TINY, "exchange.method=plain",
+        "model.feed_forward=4096", "training.steps=2", "evaluation.bleu=false",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told, _, trained = " ".join(done.stdout.split()).partition("It is started all the same")
+    assert "would be spent waiting" in told
+    assert "instead exchange.method=local" in told
+    assert "Finished after 2 steps" in trained

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.events import CheckpointSaved, RunStarted, StepDone
+from dragoman.events import CeilingMeasured, CheckpointSaved, RunStarted, StepDone
 from dragoman.rundir import RunDir
 
 from ..small import TINY
@@ -97,6 +97,9 @@ def test_without_a_shared_disk_a_killed_worker_starts_again_and_the_losses_are_t
     assert "Finished after 12 steps" in output
     assert losses(homes["a"].folder / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
     assert (homes["b"].folder / "data" / "manifest.json").exists()
+    for host, other in (("a", 1), ("b", 0)):
+        posted = RunDir(homes[host].folder / "run").events(other)
+        assert any(isinstance(event, CeilingMeasured) for event in posted), f"{host} has the news of worker {other}"
 
 
 def test_ctrl_c_saves_and_the_run_goes_on_from_a_host_that_has_never_seen_it(homes, data):

@@ -9,6 +9,7 @@ from dragoman.rundir import RunDir
 from dragoman.telemetry.anatomy import PARTS, Anatomy, split
 from dragoman.training.cluster import Cluster
 from dragoman.training.loop import Trainer
+from dragoman.training.post import Post
 from dragoman.training.stop import Stop
 
 from ..training.conftest import Parrot, Recording, tiny
@@ -99,7 +100,7 @@ def test_a_slow_worker_is_seen_by_the_one_who_waits(data, tmp_path, method):
                 time.sleep(0.2 * cluster.slot)
 
         folder = RunDir(tmp_path / str(cluster.slot))
-        Trainer(settings, data, folder, cluster, Parrot(), record).train(Stop())
+        Trainer(settings, data, folder, cluster, Parrot(), record, Post(folder)).train(Stop())
         return seen
 
     with Crew("quick", "slow") as crew:

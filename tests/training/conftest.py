@@ -12,6 +12,7 @@ from dragoman.rundir import RunDir
 from dragoman.training.cluster import join
 from dragoman.training.evaluate import Quality
 from dragoman.training.loop import Trainer
+from dragoman.training.post import Post
 from dragoman.training.stop import Stop
 
 from ..small import TINY
@@ -46,7 +47,7 @@ class Recording:
         self.events: list[Event] = []
         self.stop = Stop()
         self.run = RunDir(folder)
-        self.trainer = Trainer(settings, data, self.run, join(), judge or Parrot(), self.record)
+        self.trainer = Trainer(settings, data, self.run, join(), judge or Parrot(), self.record, Post(self.run))
         self.on_event = lambda event: None
 
     def record(self, event: Event) -> None:

@@ -1,16 +1,29 @@
 """Workers that are threads of one process: real groups and real sums, without the time that processes take to start."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import TypeVar
 
+import pytest
 import torch
 from torch.distributed import TCPStore
 
+from dragoman.training import group
 from dragoman.training.cluster import Cluster
 from dragoman.training.group import Group, Member
 
 T = TypeVar("T")
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Groups that are made meanwhile give up what never ends. In tests all workers are of one process, which closes
+    its groups one by one: the first would wait for the others, and with the usual patience half an hour."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group, "PATIENCE", timedelta(seconds=10))
+        yield
 
 
 class ThreadCluster(Cluster):
@@ -34,7 +47,8 @@ class Crew:
         self.clusters = [ThreadCluster(slot, hosts) for slot in range(len(hosts))]
         self._pool = ThreadPoolExecutor(max_workers=len(hosts))
         members = [cluster.member for cluster in self.clusters]
-        self(lambda cluster: cluster.connect(members, self._store.port))
+        with impatient():
+            self(lambda cluster: cluster.connect(members, self._store.port))
 
     def __call__(self, work: Callable[[ThreadCluster], T]) -> list[T]:
         """What each worker's part gave, by rank."""

@@ -13,9 +13,11 @@ from typing import TypeVar
 import pytest
 import torch
 
-from dragoman.training import elastic
+from dragoman.training import elastic, group
 from dragoman.training.elastic import ElasticCluster, Light
 from dragoman.training.group import WorkersLostError
+
+from .crew import impatient
 
 T = TypeVar("T")
 PATIENCE_S = 100.0
@@ -50,6 +52,14 @@ def lighthouses() -> Iterator[list[Lighthouse]]:
     yield lit
     for lighthouse in lit:
         lighthouse.kill()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _left_behind() -> Iterator[None]:
+    """What still waits in groups that were abandoned must have ended before this process does."""
+    with impatient():
+        yield
+    group._ABANDONED.clear()
 
 
 class Workers:

@@ -10,7 +10,7 @@ from dragoman import events
 from dragoman.events import StepDone
 from dragoman.insight.forecast import cost_of, time_left
 from dragoman.insight.limits import exposed_data_s, find_limits
-from dragoman.insight.story import Story, mean_of
+from dragoman.insight.story import LATEST_STEPS, Story, mean_of
 from dragoman.insight.verdicts import answer_all, in_short
 from dragoman.telemetry.sentences import sentence
 
@@ -48,7 +48,7 @@ def digest(story: Story, now_s: float) -> Json:
         "curves": _curves(story),
         "evaluations": [_evaluation(done) for done in story.evaluations],
         "anatomy": _anatomy(story),
-        "ready": _ready(story),
+        "workers": _workers(story),
         "hosts": [_host(host, looks) for host, looks in story.sensed.items()],
         "checkpoints": [
             {"step": saved.step, "name": saved.name, "bytes": saved.size_bytes, "blocked_s": saved.blocked_s}
@@ -107,15 +107,24 @@ def _anatomy(story: Story) -> Json:
     }
 
 
-def _ready(story: Story) -> list[Json]:
-    """How long each worker took until it was ready to exchange."""
-    steps = [step for step in story.steady if len(step.ready_s) == len(story.workers)]
-    if len(story.workers) < 2 or not steps:
+def _workers(story: Story) -> list[Json]:
+    """Each worker's part in the latest steps, and how long it took until it was ready to exchange."""
+    if len(story.workers) < 2:
         return []
+    met = [step for step in story.steady[-LATEST_STEPS:] if len(step.ready_s) == len(story.workers)]
     return [
-        {"worker": worker, "ready_s": _rounded(sum(step.ready_s[rank] for step in steps) / len(steps))}
+        {
+            "worker": worker,
+            "ready_s": _rounded(sum(step.ready_s[rank] for step in met) / len(met)) if met else None,
+            "parts": _mean_parts(story.steps_of.get(int(worker.split()[1]), [])),
+        }
         for rank, worker in enumerate(story.workers)
     ]
+
+
+def _mean_parts(steps: Sequence[StepDone]) -> Json:
+    """Seconds of each part; empty where no step of the worker is known."""
+    return {name: _rounded(sum(map(part, steps)) / len(steps)) for name, part in PARTS.items()} if steps else {}
 
 
 def _host(host: str, looks: Sequence[events.HostSensed]) -> Json:

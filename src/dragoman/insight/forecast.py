@@ -30,7 +30,8 @@ def time_left(story: Story) -> Left | None:
     steps_left = max(0, story.total_steps - story.step)
     step_s = fmean(step.step_s for step in story.steady[-RECENT_STEPS:])
     every = story.setting("evaluation", "every")
-    evaluations_left = _left(story, every)
+    # An average of checkpoints is judged like they were.
+    evaluations_left = _left(story, every) + bool(story.setting("checkpoint", "average") and steps_left)
     evaluation_s = _mean([done.evaluation_s for done in story.evaluations[-RECENT_EVALUATIONS:]])
     saves_left = _left(story, story.setting("checkpoint", "every"))
     blocked_s = _mean([saved.blocked_s for saved in story.checkpoints[-RECENT_EVALUATIONS:]])

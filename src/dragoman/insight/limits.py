@@ -20,6 +20,8 @@ MUCH = 0.25
 """Part of a step from which on it is the bottleneck."""
 STALLED = 0.05
 """Part of a run's time that may go into standing still for checkpoints."""
+RECOMPILED = 0.05
+"""Part of the time after the first steps that may go into compiling."""
 JUDGED = 0.30
 """Part of a run's time that may go into evaluations."""
 FULL = 0.95
@@ -31,7 +33,8 @@ HOT = 0.20
 def find_limits(story: Story) -> list[Answer]:
     """Everything that should be changed or known, the gravest first."""
     checks: tuple[Callable[[Story], Iterator[Answer]], ...] = (
-        _diverging, _lost, _failed_saves, _stragglers, _starved, _stalled, _judged_often, _cut, _full_memory, _hot,
+        _diverging, _lost, _failed_saves, _stragglers, _starved, _recompiled, _stalled, _judged_often, _cut,
+        _full_memory, _hot,
     )  # fmt: skip
     return [found for check in checks for found in check(story)]
 
@@ -172,6 +175,22 @@ def _stalled(story: Story) -> Iterator[Answer]:
                 f"the last one, {size(saved.size_bytes)}, was written at {size(speed)}/s",
             ],
             remedy="Save more seldom with checkpoint.every, or write to a faster disk.",
+            alarm=True,
+        )
+
+
+def _recompiled(story: Story) -> Iterator[Answer]:
+    steps = recent(story)
+    compiled_s, steps_s = sum(step.compile_s for step in steps), sum(step.step_s for step in steps)
+    if compiled_s > RECOMPILED * steps_s > 0:
+        again = [step for step in steps if step.compile_s > 0]
+        yield Answer(
+            "compiling",
+            "Does torch compile again and again?",
+            f"Yes: for {compiled_s / steps_s:.0%} of the time, in {len(again)} steps.",
+            [f"steps {again[0].step:,} to {again[-1].step:,}, {span(compiled_s)} in all"],
+            remedy="Shapes change that should not: report it with this run's report, and meanwhile leave "
+            "training.micro_tokens at its default.",
             alarm=True,
         )
 

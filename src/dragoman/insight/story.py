@@ -16,6 +16,8 @@ E = TypeVar("E", bound=Event)
 
 WARM_UP_STEPS = 5
 """First steps of a session, which compile, allocate and fill caches, and say little about the others."""
+LATEST_STEPS = 1000
+"""Of each worker, that its part in the steps is told by."""
 SILENT_S = 120.0
 """A run that has said nothing for so long, and for ten of its steps, no longer runs."""
 INCIDENTS = (
@@ -46,6 +48,8 @@ class Story:
     """Of the worker that tells most, each step once: as it was last taken."""
     steady: list[StepDone] = field(default_factory=list)
     """The same without the first ones of each session."""
+    steps_of: dict[int, list[StepDone]] = field(default_factory=dict)
+    """The latest steps of each worker, as far as its events have come here: of other machines' not all do."""
     evaluations: list[events.EvaluationDone] = field(default_factory=list)
     checkpoints: list[events.CheckpointSaved] = field(default_factory=list)
     sensed: dict[str, list[events.HostSensed]] = field(default_factory=dict)
@@ -154,12 +158,7 @@ def tell(happened: Iterable[Event]) -> Story:
     warm_from = 0
     steady: dict[int, StepDone] = {}
     for event in ordered:
-        if isinstance(event, events.HostSensed):
-            story.sensed.setdefault(event.host, []).append(event)
-        elif isinstance(event, events.CeilingMeasured):
-            story.ceilings[event.rank] = event.flops_per_s
-        elif isinstance(event, events.CheckpointSaved):
-            checkpoints[event.step] = event  # Two workers may have kept the same one.
+        _note(story, event, checkpoints)
         # Sensors and ceilings may speak before a session begins; only the worker that was cut knows of it.
         if event.rank != teller or isinstance(event, events.HostSensed | events.CeilingMeasured):
             if isinstance(event, events.MicroBatchesCut):
@@ -193,7 +192,21 @@ def tell(happened: Iterable[Event]) -> Story:
     story.steps, story.evaluations = _in_order(steps), _in_order(evaluations)
     story.checkpoints = _in_order(checkpoints)
     story.steady = _in_order(steady) or story.steps
+    story.steps_of = {rank: latest[-LATEST_STEPS:] for rank, latest in story.steps_of.items()}
     return story
+
+
+def _note(story: Story, event: Event, checkpoints: dict[int, events.CheckpointSaved]) -> None:
+    """What any worker may tell."""
+    match event:
+        case events.HostSensed():
+            story.sensed.setdefault(event.host, []).append(event)
+        case events.CeilingMeasured():
+            story.ceilings[event.rank] = event.flops_per_s
+        case events.CheckpointSaved():
+            checkpoints[event.step] = event  # Two workers may have kept the same one.
+        case StepDone():
+            story.steps_of.setdefault(event.rank, []).append(event)
 
 
 def _forget_after(step: int, *records: dict[int, Any]) -> None:

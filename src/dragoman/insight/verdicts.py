@@ -9,6 +9,7 @@ from dragoman.insight.answer import Answer, not_known
 from dragoman.insight.curves import FEWEST, extrapolate, find_turn, is_flat
 from dragoman.insight.forecast import cost_of, time_left
 from dragoman.insight.limits import FEWEST_STEPS, MUCH, WAITING, exposed_data_s, find_limits, recent
+from dragoman.insight.noise import gradient_noise
 from dragoman.insight.predictor import METHODS, Plan, predict, what_if
 from dragoman.insight.story import Story, mean_of
 from dragoman.rundir import HOLDS
@@ -20,6 +21,8 @@ LEAST_RISE = 0.01
 """Part of the lowest validation loss by which it must rise again, to be overfitting."""
 FLAT_BLEU = 0.3
 """BLEU points that a third of the evaluations must bring, or its curve is flat."""
+NOISE_STEPS = 4000
+"""Latest steps that the noise of the gradient is judged by: it grows while a model learns."""
 UNMEASURED = f"that needs {FEWEST_STEPS} steps after the first few, with their parts measured"
 LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
 
@@ -382,16 +385,19 @@ def step(story: Story) -> Answer:
     }
     tokens = mean_of(steps, "source_tokens") + mean_of(steps, "target_tokens")
     split = "; ".join(f"{name} {spent:.3f} s ({spent / step_s:.0%})" for name, spent in parts.items())
+    evidence = [
+        split if recent(story) else "its parts were not measured",
+        f"median {median(each.step_s for each in steps):.3f} s over {count(len(steps))} steps, the first of each "
+        "session left out",
+    ]
+    if (noise := gradient_noise(steps[-NOISE_STEPS:])) is not None:
+        evidence.append(noise.words)
     return Answer(
         "step",
         question,
         f"One update of the weights from {count(mean_of(steps, 'pairs'))} pairs; it takes {step_s:.3f} s, "
         f"{count(tokens / step_s)} tokens a second.",
-        [
-            split if recent(story) else "its parts were not measured",
-            f"median {median(each.step_s for each in steps):.3f} s over {count(len(steps))} steps, the first of each "
-            "session left out",
-        ],
+        evidence,
     )
 
 

@@ -12,6 +12,8 @@ from dragoman.terminal import size, span
 
 CLOCK_S = 2.0
 """Clocks may differ by so much before the times in logs of several hosts are hard to compare."""
+CHECKPOINT_BYTES = 16
+"""Of each parameter: its value, two of the optimizer's, and its running average where one is kept."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Report:
     """What identifies the data set; empty where it cannot be used."""
     free_bytes: int
     needed_bytes: int
+    parameters: int
+    """Of the model; 0 where it cannot be told."""
     checkpoint: str
     """Name of the newest whole checkpoint; empty where there is none."""
     problems: Sequence[str]
@@ -89,6 +93,14 @@ def compare(reports: Mapping[str, Report], workers: Mapping[str, int], settings:
     return problems
 
 
+def clock_offsets(clocks_s: Mapping[str, float], asked_at_s: float, answered_at_s: float) -> dict[str, float]:
+    """By how much the hosts' clocks differ from this one's. They were read between the question and the answer, so
+    that less than half of the time in between is no difference."""
+    middle_s, allowed_s = (asked_at_s + answered_at_s) / 2, (answered_at_s - asked_at_s) / 2
+    offsets_s = {host: clock_s - middle_s for host, clock_s in clocks_s.items()}
+    return {host: offset_s if abs(offset_s) > allowed_s else 0.0 for host, offset_s in offsets_s.items()}
+
+
 def compare_clocks(offsets_s: Mapping[str, float]) -> list[Problem]:
     """Clocks that would make logs hard to compare. Training does not mind them."""
     return [
@@ -127,6 +139,11 @@ def newest(reports: Mapping[str, Report]) -> str | None:
     if not any(report.checkpoint for report in reports.values()):
         return None
     return max(reports, key=lambda host: reports[host].checkpoint)
+
+
+def checkpoint_bytes(settings: Settings, parameters: int) -> int:
+    """The most that a run's checkpoints take up: those that are kept, the best ones, and one that is being written."""
+    return parameters * CHECKPOINT_BYTES * (settings.checkpoint.keep_last + 2)
 
 
 def settings_digest(settings: Settings) -> str:

@@ -1,7 +1,7 @@
 """`dragoman doctor`: measures the machines and the links between them, in under a minute, and says what to expect."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console
@@ -10,74 +10,20 @@ from rich.markup import escape
 from dragoman.config import Settings
 from dragoman.errors import DragomanError
 from dragoman.insight.doctor import Budget, Diagnosis, changed, diagnose
-from dragoman.insight.predictor import METHODS, Plan
-from dragoman.launch.agent import dragoman_version
-from dragoman.launch.checks import HostsError, Problem, compare_versions
+from dragoman.insight.predictor import METHODS, Plan, wire_time
+from dragoman.launch.checks import Problem, checkpoint_bytes, compare_clocks
 from dragoman.launch.crew import Crew
-from dragoman.launch.launcher import find_ways
-from dragoman.launch.link import Link
-from dragoman.launch.order import home_folder
+from dragoman.launch.examination import Examination, Tryout, examine, measure_links, try_out_all
+from dragoman.launch.network import Address
+from dragoman.launch.order import Order
 from dragoman.launch.ssh import Client, Machine
-from dragoman.launch.tryout import Tryout
-from dragoman.terminal import count, table
+from dragoman.terminal import count, size, table
 from dragoman.training import method
 
 ASSUMED_BITS_PER_S = 1e9
 """Of a link that a question is about, where there is none to measure."""
-
-
-@dataclass(frozen=True)
-class Examination:
-    """What was measured."""
-
-    tryouts: dict[str, Tryout]
-    """By host."""
-    links: dict[tuple[str, str], Link]
-    """From one host to another."""
-
-
-def examine(machines: Sequence[Machine], recipe: str, overrides: Sequence[str], client: Client) -> Examination:
-    """Let every machine train a little, and then every pair of them send each other messages."""
-    names = [machine.name for machine in machines]
-    with Crew(machines, client) as crew:
-        hellos, lost = crew.ask_all({host: ("hello", {"folder": home_folder(), "make": False}) for host in names})
-        problems = [Problem(host, f"cannot be used: {reason}.") for host, reason in lost.items()]
-        problems += compare_versions(dragoman_version(), {host: str(each["dragoman"]) for host, each in hellos.items()})
-        if problems:
-            raise HostsError(problems)
-        job = {"recipe": recipe, "overrides": list(overrides)}
-        answers, lost = crew.ask_all(
-            {each.name: ("tryout", {"job": {**job, "workers": each.workers or 1}}) for each in machines}
-        )
-        problems = [Problem(host, f"was lost: {reason}.") for host, reason in lost.items()]
-        problems += [
-            Problem(host, f"cannot train: {each['problem']}.") for host, each in answers.items() if "problem" in each
-        ]
-        if problems:
-            raise HostsError(problems)
-        tryouts = {host: Tryout(**answers[host]) for host in names}
-        return Examination(tryouts, _measure_links(crew, names) if len(names) > 1 else {})
-
-
-def _measure_links(crew: Crew, names: Sequence[str]) -> dict[tuple[str, str], Link]:
-    """Each direction of each pair, one after the other: together they would share what each could have alone."""
-    ways, problems = find_ways(crew, names)
-    receivers, lost = crew.ask_all({host: ("receive", {}) for host in names})
-    problems += [Problem(host, f"was lost: {reason}.") for host, reason in lost.items()]
-    if problems:
-        raise HostsError(problems)
-    links = {}
-    for sender in names:
-        for receiver in names:
-            if sender == receiver:
-                continue
-            question = {"address": ways[receiver][1], "port": receivers[receiver]["port"]}
-            answers, lost = crew.ask_all({sender: ("measure", question)})
-            if lost or "problem" in answers[sender]:
-                reason = lost[sender] if lost else answers[sender]["problem"]
-                raise HostsError([Problem(sender, f"cannot send to {receiver}: {reason}.")])
-            links[sender, receiver] = Link(**answers[sender])
-    return links
+NOTICEABLE_S = 0.1
+"""An exchange that takes less holds up no step that is worth a warning."""
 
 
 def make_plan(found: Examination, machines: Sequence[Machine], settings: Settings) -> Plan:
@@ -122,28 +68,90 @@ def consult(
 ) -> tuple[Examination, dict[str, Diagnosis]]:  # fmt: skip
     """Examine the machines, and judge the plan as it is and as each question would have it."""
     found = examine(machines, recipe, overrides, client)
-    plan = make_plan(found, machines, settings)
-    hosts = {host: tryout.tokens_per_s for host, tryout in found.tryouts.items()}
-    slowest = min(found.links, key=lambda pair: found.links[pair].bits_per_s, default=None)
-    named = "The link" if slowest is None else f"The port between {slowest[0]} and {slowest[1]}"
-    prices = settings.money.price_per_hour
-    per_hour = None
-    if len(prices) in (1, len(machines)):
-        per_hour = sum(prices) if len(prices) == len(machines) else prices[0] * len(machines)
-    budget = Budget(settings.training.steps, per_hour, settings.money.currency)
-    diagnoses = {"": diagnose(plan, hosts, named, budget)}
+    plan, budget = make_plan(found, machines, settings), _budget(settings, len(machines))
+    diagnoses = {"": _diagnose(found, plan, budget)}
     for question in questions:
         other = changed(plan, question)
-        diagnoses[question] = diagnose(other, hosts, "The link", budget.scaled(other.workers / plan.workers))
+        diagnoses[question] = _diagnose(found, other, budget.scaled(other.workers / plan.workers), named="The link")
     return found, diagnoses
 
 
-def show(found: Examination, diagnoses: dict[str, Diagnosis], console: Console) -> None:
+def _diagnose(found: Examination, plan: Plan, budget: Budget, named: str = "") -> Diagnosis:
+    hosts = {host: tryout.tokens_per_s for host, tryout in found.tryouts.items()}
+    slowest = min(found.links, key=lambda pair: found.links[pair].bits_per_s, default=None)
+    between = "The link" if slowest is None else f"The port between {slowest[0]} and {slowest[1]}"
+    return diagnose(plan, hosts, named or between, budget)
+
+
+def _budget(settings: Settings, machines: int) -> Budget:
+    prices = settings.money.price_per_hour
+    per_hour = None
+    if len(prices) in (1, machines):
+        per_hour = sum(prices) if len(prices) == machines else prices[0] * machines
+    return Budget(settings.training.steps, per_hour, settings.money.currency)
+
+
+def find_wants(found: Examination, settings: Settings) -> list[Problem]:
+    """What the machines lack, besides speed."""
+    wants = compare_clocks(found.clocks_s)
+    for host, tryout in found.tryouts.items():
+        needed_bytes = checkpoint_bytes(settings, tryout.parameters)
+        if tryout.free_disk_bytes < needed_bytes:
+            wants.append(
+                Problem(
+                    host,
+                    f"has {size(tryout.free_disk_bytes)} free, and checkpoints take up to {size(needed_bytes)}: make "
+                    "room, or lower checkpoint.keep_last.",
+                )
+            )
+    return wants
+
+
+def forewarn(order: Order, crew: Crew, addresses: Mapping[str, Address], parameters: int, console: Console) -> None:
+    """The quick part, before a launch: say so where most of the time would go into waiting for the network.
+
+    Training that chooses its own exchange measures for itself. For a method that was set, the links come first; only
+    where they could hold up a step do the machines have to show how long one takes.
+    """
+    method_set, names = order.settings.exchange.method, [machine.name for machine in order.machines]
+    ring = zip(names, [*names[1:], names[0]], strict=True)
+    links = measure_links(crew, addresses, ring)
+    plan = Plan(
+        parameters, 0, (1.0,) * len(names), 0.0, min(link.bits_per_s for link in links.values()), method=method_set
+    )
+    if wire_time(plan) < NOTICEABLE_S:
+        return
+    console.print("The link is slow: trying out how long a step computes.", highlight=False)
+    tryouts = try_out_all(crew, order.machines, order.recipe, order.overrides)
+    found = Examination(tryouts, links, {})
+    plan = replace(make_plan(found, order.machines, order.settings), parameters=parameters)
+    diagnosis = _diagnose(found, plan, _budget(order.settings, len(names)))
+    if diagnosis.sensible:
+        return
+    for sentence in diagnosis.sentences:
+        console.print(f"[yellow]{escape(sentence)}[/yellow]", highlight=False)
+    for remedy in diagnosis.remedies:
+        console.print(f"[yellow]  instead {escape(remedy)}[/yellow]", highlight=False)
+    console.print("It is started all the same; Ctrl-C stops it.", highlight=False)
+
+
+def show(found: Examination, diagnoses: dict[str, Diagnosis], settings: Settings, console: Console) -> None:
     """For people."""
-    rows = table("machine", "device", "GPUs", "tokens/s", "update", "torch", right=(2, 3, 4))
+    rows = table(
+        "machine", "device", "tokens/s", "update", "at once", "memory", "free disk", "port", "torch",
+        right=(2, 3, 4, 5, 6, 7),
+    )  # fmt: skip
     for host, tryout in found.tryouts.items():
         rows.add_row(
-            host, tryout.device, str(tryout.gpus), count(tryout.tokens_per_s), f"{tryout.update_s:.3f} s", tryout.torch
+            host,
+            f"{tryout.gpus} x {tryout.device}" if tryout.gpus > 1 else tryout.device,
+            count(tryout.tokens_per_s),
+            f"{tryout.update_s:.3f} s",
+            f"{count(tryout.piece_tokens)} tokens",
+            size(tryout.memory_bytes),
+            size(tryout.free_disk_bytes),
+            _port(tryout),
+            tryout.torch + (f", driver {tryout.driver}" if tryout.driver else ""),
         )
     console.print(rows)
     if found.links:
@@ -152,6 +160,8 @@ def show(found: Examination, diagnoses: dict[str, Diagnosis], console: Console) 
         for (sender, receiver), link in found.links.items():
             rows.add_row(sender, receiver, count(link.bits_per_s / 1e6), f"{1000 * link.latency_s:.2f} ms")
         console.print(rows)
+    for want in find_wants(found, settings):
+        console.print(f"[yellow]{want.host} {escape(want.sentence)}[/yellow]", highlight=False)
     for question, diagnosis in diagnoses.items():
         console.print(f"\n[bold]{escape(question) or 'As it is'}[/bold]", highlight=False)
         for sentence in diagnosis.sentences:
@@ -160,10 +170,17 @@ def show(found: Examination, diagnoses: dict[str, Diagnosis], console: Console) 
             console.print(f"  instead {escape(remedy)}", highlight=False)
 
 
-def as_json(found: Examination, diagnoses: dict[str, Diagnosis]) -> dict[str, Any]:
+def _port(tryout: Tryout) -> str:
+    """What the machine's fastest port is made for."""
+    fastest = max(tryout.nominal_bits_per_s.values(), default=0.0)
+    return f"{count(fastest / 1e6)} Mbit/s" if fastest else "not said"
+
+
+def as_json(found: Examination, diagnoses: dict[str, Diagnosis], settings: Settings) -> dict[str, Any]:
     """For scripts."""
     return {
-        "hosts": {host: asdict(tryout) for host, tryout in found.tryouts.items()},
+        "hosts": {host: {**asdict(tryout), "clock_s": found.clocks_s[host]} for host, tryout in found.tryouts.items()},
+        "wants": [asdict(want) for want in find_wants(found, settings)],
         "links": [{"from": a, "to": b, **asdict(link)} for (a, b), link in found.links.items()],
         "plans": {
             question or "as it is": {**asdict(diagnosis), "step_s": diagnosis.prediction.step_s}

@@ -13,23 +13,24 @@ from rich.console import Console
 
 from dragoman.errors import EXIT_MISTAKE, DragomanError
 from dragoman.events import Event, RunEnded, WorkersLost, event_name, from_json
+from dragoman.insight.predictor import METHODS
 from dragoman.launch import RESTARTS
 from dragoman.launch.agent import dragoman_version
 from dragoman.launch.checks import (
     HostsError,
     Problem,
     Report,
+    clock_offsets,
     compare,
     compare_clocks,
     compare_versions,
-    meet,
     newest,
     settings_digest,
 )
 from dragoman.launch.crew import Crew
 from dragoman.launch.elastic import ElasticTraining
+from dragoman.launch.examination import find_ways
 from dragoman.launch.interrupts import Interrupts
-from dragoman.launch.network import Address
 from dragoman.launch.order import Muster, Order, home_folder
 from dragoman.launch.ssh import Client
 from dragoman.launch.view import View
@@ -83,12 +84,13 @@ def call_together(order: Order, client: Client, crew: Crew, console: Console) ->
     problems += more
     if problems:
         raise HostsError(sorted(problems, key=lambda problem: names.index(problem.host)))
-    # The clocks of the hosts are read between the question and the answer.
-    middle_s = (asked_at_s + answered_at_s) / 2
-    allowed_s = (answered_at_s - asked_at_s) / 2
-    offsets = {host: hello["at_s"] - middle_s for host, hello in hellos.items()}
-    for problem in compare_clocks({host: offset for host, offset in offsets.items() if abs(offset) > allowed_s}):
+    clocks_s = {host: hello["at_s"] for host, hello in hellos.items()}
+    for problem in compare_clocks(clock_offsets(clocks_s, asked_at_s, answered_at_s)):
         console.print(f"[yellow]{problem.host} {problem.sentence}[/yellow]", highlight=False)
+    if len(names) > 1 and order.settings.exchange.method in METHODS:
+        from dragoman.launch.doctor import forewarn  # Brings torch along, which a launcher can do without.
+
+        forewarn(order, crew, addresses, reports[order.first].parameters, console)
     return Muster(workers, addresses, newest(reports))
 
 
@@ -114,17 +116,6 @@ def _probe(order: Order, crew: Crew, hosts: Sequence[str]) -> tuple[dict[str, Re
         Problem(host, f"cannot train: {answer['problem']}.") for host, answer in answers.items() if "problem" in answer
     ]
     return {host: Report(**answer) for host, answer in answers.items() if "problem" not in answer}, problems
-
-
-def find_ways(crew: Crew, hosts: Sequence[str]) -> tuple[dict[str, Address], list[Problem]]:
-    """Let every host try to reach every other: what is found to work needs no guessing about routes."""
-    peers, lost = crew.ask_all({host: ("listen", {}) for host in hosts})
-    reached, more = crew.ask_all(
-        {host: ("reach", {"peers": {name: peer for name, peer in peers.items() if name != host}}) for host in peers}
-    )
-    if lost or more:
-        return {}, [Problem(host, f"was lost: {reason}.") for host, reason in {**lost, **more}.items()]
-    return meet({host: [(i, a) for i, a in peer["addresses"]] for host, peer in peers.items()}, reached)
 
 
 def _push(order: Order, client: Client, folders: Mapping[str, str], console: Console) -> None:

@@ -14,13 +14,11 @@ import torch
 from dragoman import config
 from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
-from dragoman.launch.checks import Report, settings_digest
+from dragoman.launch.checks import Report, checkpoint_bytes, settings_digest
 from dragoman.model.architecture import Architecture, parameter_count
 from dragoman.training import checkpoint
 
 T = TypeVar("T")
-CHECKPOINT_BYTES = 16
-"""Of each parameter: its value, two of the optimizer's, and its running average where one is kept."""
 
 
 def probe(recipe: str, overrides: Sequence[str], data: str, out: str, *, elastic: bool = False) -> Report:
@@ -29,11 +27,11 @@ def probe(recipe: str, overrides: Sequence[str], data: str, out: str, *, elastic
         problems.append("torchft is not installed, which --elastic needs: install dragoman[elastic].")
     settings = _find(problems, lambda: config.resolve(recipe, overrides).settings)
     found = _find(problems, lambda: whole_data_set(Path(data)))
-    needed_bytes = 0
+    parameters = needed_bytes = 0
     if settings is not None and found is not None:
         vocabulary = found.tokenizer.padded_size
         parameters = parameter_count(Architecture(vocabulary=vocabulary, **settings.model.model_dump()))
-        needed_bytes = parameters * CHECKPOINT_BYTES * (settings.checkpoint.keep_last + 2)
+        needed_bytes = checkpoint_bytes(settings, parameters)
     run = Path(out)
     kept = run / "checkpoints"
     return Report(
@@ -43,6 +41,7 @@ def probe(recipe: str, overrides: Sequence[str], data: str, out: str, *, elastic
         data="" if found is None else found.manifest.identity,
         free_bytes=shutil.disk_usage(next(place for place in (run, *run.absolute().parents) if place.exists())).free,
         needed_bytes=needed_bytes,
+        parameters=parameters,
         checkpoint=next((name for name in checkpoint.names(kept) if checkpoint.find_damage(kept / name) is None), ""),
         problems=problems,
     )

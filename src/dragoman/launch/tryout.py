@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
@@ -16,9 +18,10 @@ from dragoman import config
 from dragoman.config import Settings
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.launch.examination import Tryout
 from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
-from dragoman.telemetry.sensors import nominal_speeds
+from dragoman.telemetry.sensors import driver_version, nominal_speeds
 from dragoman.training.cluster import Cluster
 from dragoman.training.feed import Feed, Position
 from dragoman.training.gradients import Gradients
@@ -32,23 +35,6 @@ REPEATS = 3
 SENTENCES, LONGEST = 20_000, 130
 RATE = 1e-6
 """Small: what is learnt here is thrown away."""
-
-
-@dataclass(frozen=True)
-class Tryout:
-    """What a machine can do for a recipe."""
-
-    device: str
-    gpus: int
-    torch: str
-    tokens_per_s: float
-    """Source and target tokens of one worker, forwards and backwards."""
-    update_s: float
-    piece_tokens: int
-    """Most target tokens that go through the model at once."""
-    parameters: int
-    memory_bytes: int
-    nominal_bits_per_s: dict[str, float]
 
 
 class Imagined:
@@ -99,12 +85,14 @@ def _try_out(settings: Settings, cluster: Cluster) -> Tryout:
     return Tryout(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
         gpus=torch.cuda.device_count(),
+        driver=driver_version(),
         torch=torch.__version__,
         tokens_per_s=seen / spent_s,
         update_s=_time_update(settings, model, device),
         piece_tokens=most,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=_memory_bytes(device),
+        free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
         nominal_bits_per_s=nominal_speeds(),
     )
 
@@ -146,6 +134,11 @@ def _time_update(settings: Settings, model: Transformer, device: torch.device) -
         _finish(device)
         spans.append(time.perf_counter() - started)
     return median(spans[1:])
+
+
+def _memory_bytes(device: torch.device) -> int:
+    on_gpu = device.type == "cuda"
+    return torch.cuda.get_device_properties(device).total_memory if on_gpu else psutil.virtual_memory().total
 
 
 def _finish(device: torch.device) -> None:

@@ -174,3 +174,13 @@ def find_gpus() -> list[Gpu]:
         pynvml.nvmlInit()
         return [Gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
     return []
+
+
+def driver_version() -> str:
+    """Of NVIDIA's driver; empty where there is none."""
+    import pynvml
+
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    return ""

@@ -1,10 +1,11 @@
 """Who listens to the events of a run as they happen: TensorBoard and the terminal. They show what events say."""
 
+import contextlib
 import math
 import time
 from collections import deque
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,6 +16,9 @@ from dragoman.config import Settings
 from dragoman.events import Event
 from dragoman.telemetry.sentences import sentence
 from dragoman.terminal import PLAIN_INTERVAL_S, count, span
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 TOLD_SHARE = 0.1
 """Shares of the batch are told again when one has moved by this much."""
@@ -31,15 +35,22 @@ class Sink(Protocol):
 
 
 class TensorBoardSink:
-    """The scalars that people know from TensorBoard, and samples as text."""
+    """The scalars that people know from TensorBoard, and samples as text. On a full disk it falls silent."""
 
     def __init__(self, folder: Path, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # Slow to import, and only one worker needs it.
 
-        # What a killed run wrote after its last checkpoint is about to be written again.
-        self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)
+        self._writer: SummaryWriter | None = None
+        with contextlib.suppress(OSError):
+            # What a killed run wrote after its last checkpoint is about to be written again.
+            self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)
 
     def record(self, event: Event) -> None:
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._write(event, self._writer)
+
+    def _write(self, event: Event, writer: "SummaryWriter") -> None:
         if isinstance(event, events.StepDone):
             scalars = {
                 "train/loss": event.loss,
@@ -48,27 +59,30 @@ class TensorBoardSink:
                 "speed/step_s": event.step_s,
                 "speed/tokens_per_s": (event.source_tokens + event.target_tokens) / event.step_s,
             }
-            self._add(scalars, event.step)
+            _add(writer, scalars, event.step)
         elif isinstance(event, events.EvaluationDone):
             scores = {"eval/loss": event.loss, "eval/perplexity": event.perplexity}
             scores |= {} if event.bleu is None else {"eval/bleu": event.bleu}
             scores |= {} if event.chrf is None else {"eval/chrf": event.chrf}
-            self._add(scores, event.step)
+            _add(writer, scores, event.step)
             text = "\n\n".join(
                 f"**source** {sample['source']}  \n**reference** {sample['reference']}  \n"
                 f"**translation** {sample['translation']}"
                 for sample in event.samples
             )
             if text:
-                self._writer.add_text("eval/samples", text, event.step)
-            self._writer.flush()
-
-    def _add(self, scalars: dict[str, float], step: int) -> None:
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, step)
+                writer.add_text("eval/samples", text, event.step)
+            writer.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+
+
+def _add(writer: "SummaryWriter", scalars: dict[str, float], step: int) -> None:
+    for name, value in scalars.items():
+        writer.add_scalar(name, value, step)
 
 
 class Pace:

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from dragoman.training.cluster import Cluster
 
-TOKENS, STOPS, TIMES = 2, 3, 4
-"""Places among the words, after the sums of the two losses: tokens, wishes to stop, and from there on times by rank:
-how long each computed, and then how long each took until it was ready to exchange."""
+TOKENS, STOPS, POSTS, SPREAD, TIMES = 2, 3, 4, 5, 6
+"""Places among the words, after the sums of the two losses: tokens, wishes to stop, who has news to post, the spread of
+the workers' gradients, and from there on times by rank: how long each computed, and then how long each took until it
+was ready to exchange."""
 BLOCK = 1024
 """Elements that share a scale in 8 bits."""
 SEED = 20_190_531

@@ -25,9 +25,12 @@ class Taken:
     """Target tokens that the sums of losses are over."""
     rate: float
     compute_s: float
+    compile_s: float
     ready_s: list[float]
     """How long each worker took until it was ready to exchange, by rank; empty where this step had no exchange."""
     sent_bytes: int
+    spread: float
+    """Mean square norm of the workers' own gradients; 0 where it was not measured."""
     pieces: int
     reading: Reading
     """Sums of both losses, and the norm of the gradient."""
@@ -99,11 +102,13 @@ class Ledger:
             step_s=spent.step_s,
             data_s=spent.data_s,
             compute_s=taken.compute_s,
+            compile_s=taken.compile_s,
             exchange_s=spent.exchange_s,
             peers_s=spent.peers_s,
             update_s=spent.update_s,
             ready_s=taken.ready_s,
             sent_bytes=taken.sent_bytes,
+            spread=taken.spread,
             share=share.my_target_tokens / share.target_tokens,
             micro_batches=taken.pieces,
         )

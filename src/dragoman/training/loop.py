@@ -4,49 +4,50 @@ The batch comes from the plan, its tokens are known to everyone, and each worker
 the sum. So the loss curve depends on the settings alone; workers, shares and interruptions change only the speed.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from dragoman import __version__
 from dragoman.ahead import Ahead
 from dragoman.config import Settings
-from dragoman.corpus.dataset import DataSet, Manifest, Volume
+from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
 from dragoman.events import (
-    CheckpointsAveraged,
-    DataOpened,
     Event,
     ExchangeChosen,
     RolledBack,
     RunEnded,
-    RunStarted,
     SharesChanged,
     WaitingLong,
     WorkersLost,
     WorldChanged,
 )
-from dragoman.model.architecture import Architecture, token_flops
-from dragoman.model.store import Description, load_model
+from dragoman.model.architecture import Architecture
+from dragoman.model.store import Description
 from dragoman.model.transformer import Transformer
 from dragoman.rundir import RunDir
 from dragoman.telemetry.anatomy import Anatomy, Part
 from dragoman.training import checkpoint, method
+from dragoman.training.announcement import describe_data, describe_start
+from dragoman.training.averaging import save_average
 from dragoman.training.balance import Balance
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
 from dragoman.training.clock import Stopwatch
 from dragoman.training.cluster import Cluster
+from dragoman.training.compiling import Compiling
+from dragoman.training.disks import find_disks, find_keepers
 from dragoman.training.evaluate import Evaluator, Judge
-from dragoman.training.exchange import STOPS, TIMES, TOKENS
+from dragoman.training.exchange import POSTS, SPREAD, STOPS, TIMES, TOKENS
 from dragoman.training.feed import Feed, Share
 from dragoman.training.gradients import Gradients
 from dragoman.training.group import Member, WorkersLostError
 from dragoman.training.handover import Progress, compare, hand_over
-from dragoman.training.keepers import find_keepers
 from dragoman.training.ledger import Ledger, Taken
 from dragoman.training.optimizer import RunningAverage, Updater
+from dragoman.training.post import Post
 from dragoman.training.precision import Precision, micro_tokens, replays
 from dragoman.training.reading import Reading
 from dragoman.training.replica import Replica
@@ -57,6 +58,8 @@ from dragoman.training.stop import Stop
 BATCHES_AHEAD = 8
 MOST_ROLLBACKS = 3
 ROLLBACK_FACTOR = 0.5
+SPREAD_EVERY = 8
+"""Steps between measurements of how much the workers' gradients differ."""
 
 
 class Trainer:
@@ -70,10 +73,12 @@ class Trainer:
         cluster: Cluster,
         judge: Judge,
         record: Callable[[Event], None],
+        post: Post,
     ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._record = record
+        self._post = post
         architecture = Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())
         torch.manual_seed(settings.training.seed)
         model = Transformer(architecture).to(cluster.device)
@@ -115,10 +120,12 @@ class Trainer:
         self._ledger = Ledger(cluster, self._tick, record)
         self._shares: Ahead[Share] | None = None
         self._balance = Balance([1.0])
+        self._disks: list[int] = [0]
         self._keepers: frozenset[int] = frozenset()
         self._look_every = 0
         """Steps between looks at the exchange; 0 is never."""
         self._anatomy = Anatomy()
+        self._compiling = Compiling()
         self._ready_s: list[float] = []
         """How long each worker took until it was ready for the last exchange, by rank."""
         self._announced = False
@@ -138,6 +145,8 @@ class Trainer:
         finally:
             self._close_feed()
             self._checkpoints.wait()
+        with contextlib.suppress(WorkersLostError):
+            self._post.exchange(self._cluster, self._disks)
         self._tick()
         self._record(
             RunEnded(rank=self._cluster.slot, step=self._state.step, reason=reason, elapsed_s=self._state.elapsed_s)
@@ -174,10 +183,9 @@ class Trainer:
         compute_s = self._compute.seconds
         cluster.pulse.doing = f"step {step}, waiting"
         exchange, times = self._replica.exchange, (compute_s, self._anatomy.ready_s(compute_s))
+        mine = self._words(sums, share, stop_requested, times, self._spread(share, step))
         self._anatomy.enter("exchange")
-        words = exchange.gradients(
-            self._words(sums, share.my_target_tokens, stop_requested, times), share.target_tokens
-        )
+        words = exchange.gradients(mine, share.target_tokens)
         self._anatomy.enter("update")
         if exchange.common:
             self._ready_s = words[TIMES + cluster.world :].tolist()
@@ -192,8 +200,10 @@ class Trainer:
             tokens=share.my_target_tokens if cluster.world == 1 else int(words[TOKENS]),
             rate=rate,
             compute_s=compute_s,
+            compile_s=self._compiling.take(),
             ready_s=self._ready_s,
             sent_bytes=cluster.bytes_sent - self._sent_told,
+            spread=float(words[SPREAD]) if self._measures_spread(step) else 0.0,
             pieces=pieces,
             reading=Reading(torch.cat([losses, norm.reshape(1)])),
         )
@@ -214,15 +224,28 @@ class Trainer:
         """Whether numbers may arrive late. Not where others' decide what all do next."""
         return self._cluster.device.type == "cuda" and self._cluster.world == 1
 
-    def _words(self, sums: Tensor, tokens: int, stop_requested: bool, times: tuple[float, float]) -> Tensor:
-        """What travels beside the gradient: losses, tokens, a wish to stop, and each worker's times at its places."""
-        world, rank = self._cluster.world, self._cluster.rank
+    def _words(
+        self, sums: Tensor, share: Share, stop_requested: bool, times: tuple[float, float], spread: float
+    ) -> Tensor:
+        """What travels beside the gradient: losses, tokens, wishes, and each worker's times at its places."""
+        world, rank, tokens = self._cluster.world, self._cluster.rank, share.my_target_tokens
         if world == 1:
             # No one else's sums are to be added, and a GPU that is not asked need not be waited for.
-            return torch.tensor([0.0, 0.0, tokens, stop_requested, *times])
+            return torch.tensor([0.0, 0.0, tokens, stop_requested, 0.0, spread, *times])
         places = [0.0] * (2 * world)
         places[rank], places[world + rank] = times
-        return torch.cat([sums, sums.new_tensor([tokens, stop_requested, *places])])
+        return torch.cat([sums, sums.new_tensor([tokens, stop_requested, self._post.due, spread, *places])])
+
+    def _measures_spread(self, step: int) -> bool:
+        return self._cluster.world > 1 and self._choice.method != "local" and step % SPREAD_EVERY == 0
+
+    def _spread(self, share: Share, step: int) -> float:
+        """This worker's part of the mean square norm of all workers' gradients, where it is to be measured."""
+        if not self._measures_spread(step) or not share.my_target_tokens:
+            return 0.0
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        # The gradient is already divided by the tokens of the whole batch, not by those of the share.
+        return float(norm) ** 2 * share.target_tokens / share.my_target_tokens
 
     def _tick(self) -> dict[Part, float]:
         """Seconds since the last tick by part, all of which count as the run's time."""
@@ -266,6 +289,9 @@ class Trainer:
             self._ready_s = times[self._cluster.world :]
             self._follow(times[: self._cluster.world])
             self._note_meeting()
+            # In between, letters would have to wait for weights that are on their way.
+            if self._replica.exchange.common and bool(words[POSTS] > 0):
+                self._post.exchange(self._cluster, self._disks)
         if looking:
             self._choose_exchange()
         return stopping
@@ -319,7 +345,8 @@ class Trainer:
         self._anatomy.enter("apart")
         cluster, shares = self._cluster, self._settings.training.shares
         self._catch_up(Progress(self._state.step, self._settled, self._history))
-        self._keepers = find_keepers(cluster, self._run.checkpoints)
+        self._disks = find_disks(cluster, self._run.checkpoints)
+        self._keepers = find_keepers(self._disks, cluster.members)
         if cluster.rank in self._keepers:
             self._checkpoints.own()
         set_shares = None if isinstance(shares, str) else [shares[member.slot] for member in cluster.members]
@@ -437,38 +464,13 @@ class Trainer:
         """Average checkpoints, if so set, before the run ends for this reason."""
         if self._settings.checkpoint.average:
             self._checkpoints.wait()
-            self._save_average()
+            averaged = save_average(
+                self._settings.checkpoint, self._run.checkpoints, self._checkpoints, self._replica.model.architecture,
+                self._cluster, self._evaluator, self._state.step,
+            )  # fmt: skip
+            if averaged is not None:
+                self._record(averaged)
         return reason
-
-    def _save_average(self) -> None:
-        """Average the weights of the newest or the best checkpoints, and judge the result."""
-        kept, folder = self._settings.checkpoint, self._run.checkpoints
-        model = Transformer(self._replica.model.architecture).to(self._cluster.device)
-        names: list[str] = []
-        if self._cluster.is_first:
-            names = checkpoint.names(folder) if kept.average_of == "last" else checkpoint.best(folder, kept.average)
-            names = names[: kept.average]
-            written = self._checkpoints.write_average(self._state.step, names)
-            if written is None:
-                names = []
-            else:
-                model = load_model(written, self._cluster.device).model
-        names = self._cluster.share(names)
-        if not names:
-            return
-        for tensor in model.state_dict().values():
-            self._cluster.broadcast(tensor, 0)
-        done = self._evaluator.evaluate(model, self._state.step)
-        self._record(
-            CheckpointsAveraged(
-                rank=self._cluster.slot,
-                step=self._state.step,
-                names=names,
-                nll=done.nll,
-                bleu=done.bleu,
-                chrf=done.chrf,
-            )
-        )
 
     def _announce(self) -> None:
         """Tell of the start, and later of every change of the world."""
@@ -478,28 +480,13 @@ class Trainer:
             self._record(WorldChanged(rank=cluster.slot, step=self._state.step, workers=workers))
             return
         self._announced = True
-        flops = token_flops(self._replica.model.architecture)
+        model, manifest = self._replica.model, self._data.manifest
         self._record(
-            RunStarted(
-                rank=cluster.slot,
-                run=self._run.path.name,
-                version=__version__,
-                torch_version=torch.__version__,
-                world=cluster.world,
-                workers=workers,
-                device=_device_name(cluster.device),
-                host=cluster.host,
-                parameters=sum(parameter.numel() for parameter in self._parameters),
-                precision=self._precision.name,
-                data=self._data.manifest.identity,
-                resumed_step=self._state.step,
-                total_steps=self._settings.training.steps,
-                source_flops=flops[0],
-                target_flops=flops[1],
-                settings=self._settings.model_dump(mode="json"),
+            describe_start(
+                self._run, cluster, workers, model, self._precision, manifest, self._state.step, self._settings
             )
         )
-        self._record(_opened(self._data.manifest, cluster.slot))
+        self._record(describe_data(manifest, cluster.slot))
 
     def _tell_of_waiting(self, waited_for: Sequence[tuple[Member, str]]) -> None:
         self._record(
@@ -513,25 +500,3 @@ class Trainer:
 
 def _describe(member: Member, words: str = "") -> str:
     return f"{member} ({words})" if words else str(member)
-
-
-def _opened(manifest: Manifest, slot: int) -> DataOpened:
-    before = sum((source.before for source in manifest.sources), Volume())
-    train = manifest.splits["train"]
-    return DataOpened(
-        rank=slot,
-        name=manifest.name,
-        languages=f"{manifest.languages.source}-{manifest.languages.target}",
-        pairs_before=before.pairs,
-        bytes_before=before.text_bytes,
-        pairs=train.pairs,
-        text_bytes=train.text_bytes,
-        source_tokens=train.source_tokens,
-        target_tokens=train.target_tokens,
-        valid_pairs=manifest.splits["valid"].pairs,
-        vocabulary=manifest.pieces,
-    )
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

@@ -22,6 +22,7 @@ from dragoman.training.cluster import Cluster, join
 from dragoman.training.evaluate import Judge
 from dragoman.training.group import WorkersLostError
 from dragoman.training.loop import Trainer
+from dragoman.training.post import Post
 from dragoman.training.precision import Precision
 from dragoman.training.stop import Stop
 
@@ -78,13 +79,13 @@ def _train(job: Job, cluster: Cluster, stop: Stop, make_judge: Callable[[Setting
         judge = make_judge(job.settings, data)
         flops_per_s = measure_ceiling(Precision.choose(job.settings, cluster.device).dtype, cluster.device)
         broadcast.note(CeilingMeasured(rank=cluster.slot, flops_per_s=flops_per_s))
-        return Trainer(job.settings, data, run, cluster, judge, broadcast.record).train(stop)
+        return Trainer(job.settings, data, run, cluster, judge, broadcast.record, broadcast.post).train(stop)
     finally:
         broadcast.close()
 
 
 class Broadcast:
-    """Tells every event to the log of this worker, and those of the first worker to people too.
+    """Tells every event to the log of this worker and to the post, and those of the first worker to people too.
 
     The first worker of each machine adds what the machine's sensors see.
     """
@@ -92,14 +93,15 @@ class Broadcast:
     def __init__(self, run: RunDir, settings: Settings, cluster: Cluster) -> None:
         self._run, self._settings, self._cluster = run, settings, cluster
         self._log = EventLog(run.events_of(cluster.slot))
+        self.post = Post(run)
         self._sinks: list[Sink] = []
         watching = os.environ.get("LOCAL_RANK", "0") == "0"
-        self._sensors = Sensors(cluster.host, cluster.slot, self._log.record) if watching else None
+        self._sensors = Sensors(cluster.host, cluster.slot, self.note) if watching else None
 
     def record(self, event: Event) -> None:
         if isinstance(event, RunEnded):
             self._stop_watching()  # The end of a run is the last that its log tells.
-        self._log.record(event)
+        self.note(event)
         # Who is first may change: where the machines come and go, the next one takes over.
         if self._cluster.is_first and not self._sinks:
             self._sinks = [
@@ -114,8 +116,9 @@ class Broadcast:
                 sink.record(event)
 
     def note(self, event: Event) -> None:
-        """For the log alone."""
+        """For the logs alone."""
         self._log.record(event)
+        self.post.add(event)
 
     def _stop_watching(self) -> None:
         if self._sensors is not None:
@@ -150,8 +153,11 @@ def _open_run(run: RunDir, settings: Settings, data: DataSet) -> str | None:
             return f"{run.path} began with other settings ({listing}): choose another --out, or set them as they were."
     elif run.path.exists() and any(run.path.iterdir()):
         return f"{run.path} exists and is no run: choose another --out."
-    run.path.mkdir(parents=True, exist_ok=True)
-    write_json(run.config, content)
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+        write_json(run.config, content)
+    except OSError as error:
+        return f"{run.path} cannot be written to ({error.strerror}): make room there, or choose another --out."
     return None
 
 

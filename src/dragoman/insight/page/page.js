@@ -350,9 +350,10 @@ const meter = (share) => node("meter", { min: 0, max: 1, value: Math.min(1, shar
 function drawDetails(run) {
   fill("limits", ...run.limits.map(answer));
   fill("answers", ...run.answers.map(answer));
-  const ready = run.ready.length
-    ? [table("Until each worker is ready", ["worker", "ready after"], run.ready.map((each) => [each.worker, `${each.ready_s.toFixed(3)} s`]))] : [];
-  $("ready").replaceChildren(...ready);
+  const parts = Object.keys(run.anatomy.parts);
+  const seconds = (value) => (value === null || value === undefined ? "-" : `${value.toFixed(3)} s`);
+  const workers = run.workers.map((each) => [each.worker, seconds(each.ready_s), ...parts.map((part) => seconds(each.parts[part]))]);
+  $("workers").replaceChildren(...(workers.length ? [table("Each worker's part in a step", ["worker", "ready after", ...parts], workers)] : []));
   fill("hosts", ...run.hosts.map(host));
   const saved = new Map(run.checkpoints.map((each) => [each.step, each]));
   const judged = new Map(run.evaluations.map((each) => [each.step, each]));
