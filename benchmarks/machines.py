@@ -163,9 +163,9 @@ def measure_slow_link(data: Path) -> list[Line]:
         slow = runs.finished("a,b", "exchange.method=plain", *SHORT, "training.shares=equal", "training.steps=12")
         slowdown = statistics.median(step.step_s for step in slow.steps()[3:]) / step_s
         chosen = runs.finished("a,b", *alike)
-    ratio = _span(chosen) / _span(usual)
-    (loss_auto, bleu_auto), (loss_plain, bleu_plain) = (_last_evaluation(run) for run in (chosen, usual))
-    choice = next(event for event in chosen.folder().events() if isinstance(event, ExchangeChosen))
+        ratio = _span(chosen) / _span(usual)
+        (loss_auto, bleu_auto), (loss_plain, bleu_plain) = (_last_evaluation(run) for run in (chosen, usual))
+        choice = next(event for event in chosen.folder().events() if isinstance(event, ExchangeChosen))
     how = f"{choice.method}, every {choice.every}, {choice.wire}"
     return [
         Line(f"slow link ({rate}): plain against unlimited", "15 x", f"{slowdown:.1f} x", slowdown),
