@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.system.hosts import HOME, Host, Hosts
 
-from dragoman.events import EvaluationDone, ExchangeChosen, RunStarted, SharesChanged, StepDone
+from dragoman.events import EvaluationDone, ExchangeChosen, RunStarted, SharesChanged, StepDone, WorldChanged
 from dragoman.rundir import RunDir, read_events
 
 SLOWER = 15
@@ -109,6 +109,17 @@ class Run:
         while self.last_step(worker) < step and self.process.poll() is None:
             time.sleep(0.02)
 
+    def wait_for_all(self, worker: int = 0) -> None:
+        """Until a worker has taken a step in a world that no host is missing from."""
+        while self.process.poll() is None:
+            changes = [
+                event for event in self.folder(worker).events(worker) if isinstance(event, RunStarted | WorldChanged)
+            ]
+            if changes and len(changes[-1].workers) == len(self.hosts):
+                self.wait_for(self.last_step(worker) + 2, worker)
+                return
+            time.sleep(0.2)
+
     def tokens_per_s(self, worker: int = 0) -> float:
         """Of the steps after the first few, by the median."""
         steps = self.steps(worker)[WARM_STEPS:]
@@ -149,10 +160,10 @@ def measure(about: str, measurements: Mapping[str, Callable[[Path], list[Line]]]
 
 
 def measure_slow_link(data: Path) -> list[Line]:
-    """The demo over two hosts: at full speed, and with `auto` where plain would be fifteen times slower."""
+    """The demo in larger batches over two hosts: at full speed, and with `auto` where plain is fifteen times slower."""
     with Hosts(["a", "b"], quotas={"a": 1.0, "b": 1.0}) as bed:
         runs = Runs(bed, data)
-        alike = ("training.shares=equal", "evaluation.every=400", "checkpoint.every=400")
+        alike = (*BUSY, "training.steps=300", "training.shares=equal", "evaluation.every=300", "checkpoint.every=300")
         plain = ("exchange.method=plain", *alike)
         usual = runs.finished("a,b", *plain)
         step_s = statistics.median(step.step_s for step in usual.steps()[WARM_STEPS:])
@@ -160,7 +171,7 @@ def measure_slow_link(data: Path) -> list[Line]:
         rate = f"{8e-3 * sent_bytes / ((SLOWER - 1) * step_s):.0f}kbit"
         for host in bed:
             host.set_rate(rate)
-        slow = runs.finished("a,b", "exchange.method=plain", *SHORT, "training.shares=equal", "training.steps=12")
+        slow = runs.finished("a,b", *plain, *SHORT, "training.steps=10")
         slowdown = statistics.median(step.step_s for step in slow.steps()[3:]) / step_s
         chosen = runs.finished("a,b", *alike)
         ratio = _span(chosen) / _span(usual)
@@ -230,6 +241,7 @@ def measure_recovery(data: Path) -> list[Line]:
                 ("loss of the lighthouse alone", lambda: kill(bed["a"], "dragoman.launch.lighthouse"), lambda: None),
             ]
             for name, lose, mend in losses:
+                run.wait_for_all(worker=1)
                 started = time.monotonic()
                 lose()
                 reached = run.last_step(1)

@@ -196,8 +196,8 @@ class Exchange(Section):
     """How the local method sends what the weights moved."""
     outer_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
     """Rate of the local method's outer optimizer."""
-    outer_momentum: Fraction = 0.4
-    """Its Nesterov momentum."""
+    outer_momentum: Fraction = 0.0
+    """Its Nesterov momentum; with none, workers meet at the mean of their weights."""
     rank: Annotated[int, Field(ge=1, le=1024)] = 8
     """Columns of the thin matrices that powersgd sends."""
 

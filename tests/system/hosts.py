@@ -62,6 +62,7 @@ class Host:
         self.rate = rate
         self.cores = cores
         self._bed = bed
+        self._number = number
         self._port = f"port{number}"
         # A host that comes back keeps its hardware address, or its peers would talk to the old one for a while.
         self._hardware_address = f"02:00:00:00:00:{number:02x}"
@@ -141,7 +142,7 @@ class Host:
         self.set_quota(self.cores)
         unshare = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
         boot = [sys.executable, "-I", __file__, "--boot", str(self._bed.folder), self.name, *map(str, self._groups)]
-        self._holder = _hold([*unshare, *boot], env=self._environment(None))
+        self._holder = _hold([*self._pin(), *unshare, *boot], env=self._environment(None))
         self._init = int(Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text())
         self._bed.in_switch(
             "ip", "link", "add", self._port, "type", "veth",
@@ -175,7 +176,14 @@ class Host:
         join = 'for group in "$1" "$2"; do echo $$ > "$group/cgroup.procs"; done; shift 2; exec "$@"'
         enter = ["nsenter", "--target", str(self._init), "--mount", "--uts", "--ipc", "--net", "--pid"]
         start = ["sh", "-c", f'cd {HOME} && exec "$@"', "sh", *command]
-        return ["sh", "-c", join, "sh", *map(str, self._groups), *enter, *start]
+        return ["sh", "-c", join, "sh", *map(str, self._groups), *self._pin(), *enter, *start]
+
+    def _pin(self) -> list[str]:
+        """A host of at most one core sees one: with more threads than that, they would wait for each other."""
+        if self.cores is None or self.cores > 1:
+            return []
+        available = sorted(os.sched_getaffinity(0))
+        return ["taskset", "--cpu-list", str(available[(self._number - 1) % len(available)])]
 
     @staticmethod
     def _environment(given: Mapping[str, str] | None) -> dict[str, str]:

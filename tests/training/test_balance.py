@@ -10,13 +10,13 @@ speeds_of_machines = st.lists(st.floats(1.0, 4.0), min_size=2, max_size=4)
 
 
 def train(
-    balance: Balance, speeds: Sequence[float], steps: int, noise: Callable[[], float] = lambda: 1.0
+    balance: Balance, speeds: Sequence[float], steps: int, noise: Callable[[], float] = lambda: 1.0, update: float = 0.0
 ) -> list[tuple[float, ...]]:
-    """Let workers of these speeds take steps. Gives the shares of each change."""
+    """Let workers of these speeds take steps, with an update of this much work. Gives the shares of each change."""
     changes = []
     for _ in range(steps):
         seconds = [noise() * share / speed for share, speed in zip(balance.shares, speeds, strict=True)]
-        if balance.follow(seconds):
+        if balance.follow(seconds, [update / speed for speed in speeds]):
             changes.append(balance.shares)
     return changes
 
@@ -29,7 +29,7 @@ def slowest_s(shares: Sequence[float], speeds: Sequence[float]) -> float:
 def test_whatever_is_measured_shares_are_positive_and_make_a_whole(steps):
     balance = Balance([1.0, 2.0, 3.0], follows=True)
     for seconds in steps:
-        balance.follow(seconds)
+        balance.follow(seconds, seconds[::-1])
         assert sum(balance.shares) == pytest.approx(1)
         assert min(balance.shares) >= LEAST / 1.1
 
@@ -56,7 +56,7 @@ def test_small_noise_moves_nothing(speeds, data):
 def test_one_slow_step_is_no_slow_machine():
     balance = Balance([1, 1], follows=True)
     train(balance, [1, 1], 10)
-    assert not balance.follow([5.0, 0.5])
+    assert not balance.follow([5.0, 0.5], [0.0, 0.0])
     assert train(balance, [1, 1], 10) == []
 
 
@@ -75,3 +75,11 @@ def test_a_machine_that_is_too_slow_for_the_smallest_share_gets_it_once():
     balance = Balance([1, 1], follows=True)
     assert len(train(balance, [1000, 1], 100)) == 1
     assert balance.shares[1] == pytest.approx(LEAST, rel=0.1)
+
+
+@given(speeds_of_machines, st.floats(0.0, 0.2))
+def test_all_are_ready_at_the_same_time_though_slow_machines_update_slowly_too(speeds, update):
+    balance = Balance([1.0] * len(speeds), follows=True)
+    train(balance, speeds, 30, update=update)
+    ready = [(share + update) / speed for share, speed in zip(balance.shares, speeds, strict=True)]
+    assert max(ready) <= (1 + WORTH) * (1 + len(speeds) * update) / sum(speeds) or min(balance.shares) < 1.1 * LEAST

@@ -1,7 +1,8 @@
 """Unequal machines: each worker's share of the batch follows its speed, so that all finish together.
 
-The gradient is exact for any shares, so that following costs nothing but the making of some batches anew. Speeds are
-smoothed, and shares move only when that saves something: noise should not.
+A worker's time is what its share takes to compute, and what no share changes: above all the update of the weights,
+which a slow machine does slowly too. The gradient is exact for any shares, so that following costs nothing but the
+making of some batches anew. Times are smoothed, and shares move only when that saves something: noise should not.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 MEMORY = 7
 """Steps of which the median counts: one slow step is noise, a slow machine is not."""
 WORTH = 0.05
-"""Shares follow when the slowest worker takes this much longer than it would with others, or twice the noise."""
+"""Shares follow when the slowest worker takes this much longer than it would with others, or as much as times vary."""
 LEAST = 0.02
 """Smallest share of a worker: without work its speed could not be seen any more."""
 
@@ -20,32 +21,43 @@ class Balance:
     def __init__(self, shares: Sequence[float], *, follows: bool = False) -> None:
         self.shares = _normalised(shares)
         self._follows = follows
-        self._seen: list[list[float]] = []
+        self._seen: list[tuple[list[float], list[float]]] = []
 
-    def follow(self, seconds: Sequence[float]) -> bool:
-        """Take in how long each worker computed in a step. Says whether the shares have changed."""
+    def follow(self, compute_s: Sequence[float], rest_s: Sequence[float]) -> bool:
+        """Take in how long each worker computed in a step, and what else it did before it was ready to exchange.
+
+        Says whether the shares have changed.
+        """
         if not self._follows:
             return False
-        self._seen = [*self._seen[1 - MEMORY :], list(seconds)]
+        self._seen = [*self._seen[1 - MEMORY :], (list(compute_s), list(rest_s))]
         if len(self._seen) < MEMORY:
             return False
-        usual = [_median([step[worker] for step in self._seen]) for worker in range(len(self.shares))]
+        computing, resting = zip(*self._seen, strict=True)
+        usual, fixed = _medians(computing), _medians(resting)
         if min(usual) <= 0:
             return False
-        speeds = [share / spent for share, spent in zip(self.shares, usual, strict=True)]
-        shares = _normalised([max(speed / sum(speeds), LEAST) for speed in speeds])
-        expected = max(share / speed for share, speed in zip(shares, speeds, strict=True))
-        if max(usual) < (1 + max(WORTH, 2 * self._noise(usual))) * expected:
+        whole = [spent / share for share, spent in zip(self.shares, usual, strict=True)]
+        shares = _level(whole, fixed)
+        expected = max(rest + share * each for rest, share, each in zip(fixed, shares, whole, strict=True))
+        present = max(rest + spent for rest, spent in zip(fixed, usual, strict=True))
+        if present < (1 + max(WORTH, _noise(computing, usual))) * expected:
             return False
         self.shares = shares
         self._seen = []  # Those times belong to the shares before.
         return True
 
-    def _noise(self, usual: Sequence[float]) -> float:
-        """How far from its usual time the least steady worker typically is, as a part of that time."""
-        return max(
-            _median([abs(step[worker] - middle) for step in self._seen]) / middle for worker, middle in enumerate(usual)
-        )
+
+def _level(whole: Sequence[float], fixed: Sequence[float]) -> tuple[float, ...]:
+    """The shares with which all are ready at the same time: each has its fixed time, and its share of the whole."""
+    together = (1 + sum(rest / each for rest, each in zip(fixed, whole, strict=True))) / sum(1 / each for each in whole)
+    return _normalised([max((together - rest) / each, LEAST) for rest, each in zip(fixed, whole, strict=True)])
+
+
+def _noise(steps: Sequence[Sequence[float]], usual: Sequence[float]) -> float:
+    """How far from its usual time the least steady worker typically is, as a part of that time."""
+    away = [[abs(spent - middle) for spent, middle in zip(step, usual, strict=True)] for step in steps]
+    return max(distance / middle for distance, middle in zip(_medians(away), usual, strict=True))
 
 
 def _normalised(shares: Sequence[float]) -> tuple[float, ...]:
@@ -53,5 +65,6 @@ def _normalised(shares: Sequence[float]) -> tuple[float, ...]:
     return tuple(share / total for share in shares)
 
 
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
+def _medians(steps: Sequence[Sequence[float]]) -> list[float]:
+    """Of each worker."""
+    return [sorted(values)[len(values) // 2] for values in zip(*steps, strict=True)]

@@ -286,8 +286,8 @@ class Trainer:
         self._settled = True
         if words is not None:
             times = words[TIMES:].tolist()
-            self._ready_s = times[self._cluster.world :]
-            self._follow(times[: self._cluster.world])
+            compute_s, self._ready_s = times[: self._cluster.world], times[self._cluster.world :]
+            self._follow(compute_s, self._ready_s)
             self._note_meeting()
             # In between, letters would have to wait for weights that are on their way.
             if self._replica.exchange.common and bool(words[POSTS] > 0):
@@ -301,9 +301,10 @@ class Trainer:
         if self._choice.method == "local" and self._cluster.elastic:
             self._fallback = self._replica.snapshot(self._state)
 
-    def _follow(self, seconds: Sequence[float]) -> None:
+    def _follow(self, compute_s: Sequence[float], ready_s: Sequence[float]) -> None:
         """Let the shares follow the workers' speeds."""
-        if self._balance.follow(seconds):
+        rest_s = [max(0.0, ready - compute) for ready, compute in zip(ready_s, compute_s, strict=True)]
+        if self._balance.follow(compute_s, rest_s):
             self._record(
                 SharesChanged(rank=self._cluster.slot, step=self._state.step, shares=list(self._balance.shares))
             )

@@ -25,7 +25,7 @@ MARGIN = 1.3
 """How much longer than expected an exchange behind the steps may take before anyone waits for it."""
 LOOK_AGAIN_S = 60.0
 """How often the decision is looked at again."""
-FEWEST_STEPS, MOST_STEPS = 4, 128
+FEWEST_STEPS, MOST_STEPS = 2, 128
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class Conditions:
         """How long a sum over all parameters takes."""
         sent = 2 * (self.world - 1) / self.world * self.parameters * bytes_a_parameter
         return self.link.latency_s + sent / self.link.bytes_per_s
+
+    def gather_s(self, bytes_a_parameter: float) -> float:
+        """How long it takes until everyone has everyone's parameters."""
+        return self.link.latency_s + (self.world - 1) * self.parameters * bytes_a_parameter / self.link.bytes_per_s
 
 
 @dataclass(frozen=True)
@@ -109,13 +113,14 @@ def choose(conditions: Conditions) -> Choice:
         return Choice("plain", reason=f"{seen}: nothing needs to be left out")
     if bf16_s <= EXPOSED * (compute_s + bf16_s):
         return Choice("bf16", reason=f"{seen}: in bfloat16 it takes {bf16_s:.2f} s, under a tenth of the step")
-    for wire, bytes_a_parameter in (("bf16", 2), ("int8", 1)):
-        hidden_s = MARGIN * conditions.exchange_s(bytes_a_parameter)
-        every = max(FEWEST_STEPS, math.ceil(hidden_s / compute_s))
-        if every <= MOST_STEPS // 4 or (wire == "int8" and every <= MOST_STEPS):
-            return Choice("local", every, wire, f"{seen}: weights meet every {every} steps, behind the computing")
+    # Few workers send least in 8 bits, though those cannot be summed on the way.
+    hidden_s = {"int8": conditions.gather_s(1), "bf16": bf16_s}
+    wire = min(hidden_s, key=lambda name: hidden_s[name])
+    every = max(FEWEST_STEPS, math.ceil(MARGIN * hidden_s[wire] / compute_s))
+    if every <= MOST_STEPS:
+        return Choice("local", every, wire, f"{seen}: weights meet every {every} steps, behind the computing")
     return Choice(
-        "local", MOST_STEPS, "int8", f"{seen}: even weights that meet every {MOST_STEPS} steps have to wait for it"
+        "local", MOST_STEPS, wire, f"{seen}: even weights that meet every {MOST_STEPS} steps have to wait for it"
     )
 
 
