@@ -49,9 +49,20 @@ class Balance:
 
 
 def _level(whole: Sequence[float], fixed: Sequence[float]) -> tuple[float, ...]:
-    """The shares with which all are ready at the same time: each has its fixed time, and its share of the whole."""
-    together = (1 + sum(rest / each for rest, each in zip(fixed, whole, strict=True))) / sum(1 / each for each in whole)
-    return _normalised([max((together - rest) / each, LEAST) for rest, each in zip(fixed, whole, strict=True)])
+    """The shares with which all are ready at the same time: each has its fixed time, and its share of the whole.
+
+    Whoever would be late even without a share gets the smallest one, and the others level the rest.
+    """
+    least = min(LEAST, 0.5 / len(whole))
+    free = list(range(len(whole)))
+    while True:
+        left = 1 - least * (len(whole) - len(free))
+        together = (left + sum(fixed[n] / whole[n] for n in free)) / sum(1 / whole[n] for n in free)
+        shares = {n: (together - fixed[n]) / whole[n] for n in free}
+        enough = [n for n in free if shares[n] >= least]
+        if enough == free or not enough:
+            return _normalised([max(shares.get(n, least), least) for n in range(len(whole))])
+        free = enough
 
 
 def _noise(steps: Sequence[Sequence[float]], usual: Sequence[float]) -> float:
