@@ -32,9 +32,10 @@ HOME = "/srv"
 INTERFACE = "eth0"
 CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "freezer")
-QUOTA_PERIOD_US = 100_000
+QUOTA_PERIOD_US = 10_000
+"""Short, as a slow processor is slow at every moment: in longer ones a host would run and stand still by turns."""
 PATIENCE_S = 20.0
-PROGRAMS = ("ip", "tc", "unshare", "nsenter", "mount", "ssh", "ssh-keygen", "/usr/sbin/sshd")
+PROGRAMS = ("ip", "tc", "taskset", "unshare", "nsenter", "mount", "ssh", "ssh-keygen", "/usr/sbin/sshd")
 
 
 def why_not() -> str | None:
