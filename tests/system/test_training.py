@@ -166,6 +166,15 @@ def test_on_a_full_disk_training_goes_on_and_keeps_what_it_has(data, small_disk)
     assert max(losses(run)) == 13
 
 
+def test_a_run_that_could_not_save_at_all_ends_without_an_average(data, small_disk):
+    (small_disk / "ballast").write_bytes(b"x" * (7 << 20))
+    output = train(
+        data.path, small_disk / "run", "model.feed_forward=8192", "checkpoint.average=2", "evaluation.bleu=false"
+    )
+    assert "could not be written" in output
+    assert "Finished after 12 steps" in output
+
+
 def test_a_run_on_other_data_or_with_another_model_is_refused(data, tmp_path):
     train(data.path, tmp_path / "run", "training.steps=1", "evaluation.bleu=false", workers=1)
     process = start(data.path, tmp_path / "run", "model.d_model=64", "model.heads=4")

@@ -31,7 +31,7 @@ def save_average(
         newest = settings.average_of == "last"
         names = checkpoint.names(folder) if newest else checkpoint.best(folder, settings.average)
         names = names[: settings.average]
-        written = checkpoints.write_average(step, names)
+        written = checkpoints.write_average(step, names) if names else None
         if written is None:
             names = []
         else:
