@@ -28,6 +28,7 @@ from tests.system.hosts import Hosts
 from tests.training.crew import Crew, ThreadCluster
 
 from benchmarks.machines import SHORT, SLOWER, WARM_STEPS, Line, Runs, measure
+from benchmarks.overhead import TimedRecording
 from dragoman.config import resolve
 from dragoman.corpus import demo
 from dragoman.corpus.dataset import DataSet
@@ -357,28 +358,20 @@ def _at(events: Sequence[Event], kind: type[Event]) -> float:
 def measure_cost(data: Path) -> list[Line]:
     """Everything that looks on: recording, sensors, the norm that tells the gradient's noise, and the post."""
     settings = resolve("tiny", ["training.steps=60", *SHORT]).settings
-    recording_s, steps = 0.0, list[StepDone]()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         run, cluster, opened = RunDir(Path(folder) / "run"), join(), DataSet(data)
         broadcast = Broadcast(run, settings, cluster)
-
-        def record(event: Event) -> None:
-            nonlocal recording_s
-            started = time.perf_counter()
-            broadcast.record(event)
-            if isinstance(event, StepDone):
-                recording_s += time.perf_counter() - started
-                steps.append(event)
-
+        record = TimedRecording(broadcast)
         trainer = Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post)
         trainer.train(Stop())
         broadcast.close()
         cluster.leave()
+    steps = record.steps
     step_s = statistics.median(step.step_s for step in steps)
     gradients = [torch.randn_like(parameter) for parameter in trainer._parameters]
     norm_s = _median_time(lambda: torch.nn.utils.get_total_norm(gradients)) / SPREAD_EVERY
     parts = {
-        "recording": recording_s / sum(step.step_s for step in steps),
+        "recording": record.steps_s / sum(step.step_s for step in steps),
         "sensors": _sensing(),
         "gradient noise": norm_s / step_s,
         "post": _posting() / post.EVERY_S,

@@ -27,6 +27,26 @@ from dragoman.training.session import Broadcast
 from dragoman.training.stop import Stop
 
 
+class TimedRecording:
+    """Passes events on, keeps them, and adds up how long recording steps takes."""
+
+    def __init__(self, broadcast: Broadcast) -> None:
+        self._broadcast = broadcast
+        self.events: list[Event] = []
+        self.steps_s = 0.0
+
+    def __call__(self, event: Event) -> None:
+        started = time.perf_counter()
+        self._broadcast.record(event)
+        if isinstance(event, StepDone):
+            self.steps_s += time.perf_counter() - started
+        self.events.append(event)
+
+    @property
+    def steps(self) -> list[StepDone]:
+        return [event for event in self.events if isinstance(event, StepDone)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60)
@@ -36,8 +56,7 @@ def main() -> None:
         "small",
         [f"training.steps={options.steps}", "checkpoint.every=10", "evaluation.bleu=false", "evaluation.every=100000"],
     ).settings
-    recording_s, writer_s = 0.0, 0.0
-    events: list[Event] = []
+    writer_s = 0.0
     write = Checkpoints._write
 
     def timed_write(self: Checkpoints, *arguments: object) -> None:
@@ -53,20 +72,12 @@ def main() -> None:
         subprocess.run(command, check=True, capture_output=True)
         cluster, run = join(), RunDir(Path(name) / "run")
         broadcast = Broadcast(run, settings, cluster)
-
-        def record(event: Event) -> None:
-            nonlocal recording_s
-            started = time.perf_counter()
-            broadcast.record(event)
-            if isinstance(event, StepDone):
-                recording_s += time.perf_counter() - started
-            events.append(event)
-
+        record = TimedRecording(broadcast)
         opened = DataSet(data)
         Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post).train(Stop())
         broadcast.close()
-    steps = [event for event in events if isinstance(event, StepDone)]
-    saved = [event for event in events if isinstance(event, CheckpointSaved)]
+    steps, recording_s = record.steps, record.steps_s
+    saved = [event for event in record.events if isinstance(event, CheckpointSaved)]
     step_s = sum(event.step_s for event in steps) / len(steps)
     blocked_s = sum(event.blocked_s for event in saved) / len(saved)
     one_checkpoint_s = blocked_s + writer_s / len(saved)
