@@ -104,4 +104,7 @@ class Gradients:
 
 def _is_out_of_memory(error: BaseException) -> bool:
     """CUDA has an exception of its own; the CPU's allocator says it in words."""
-    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
+
+
+_NO_MEMORY = ("not enough memory", "can't allocate memory")

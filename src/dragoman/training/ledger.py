@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dragoman.events import Event, StepDone, StepSkipped
@@ -46,6 +46,18 @@ class Taken:
         return all(map(math.isfinite, (self.numbers[0], self.numbers[2])))
 
 
+@dataclass
+class _Untold:
+    """A step with the seconds that it took, by part."""
+
+    taken: Taken
+    spent_s: dict[Part, float]
+
+    def take_longer(self, more_s: Mapping[Part, float]) -> None:
+        for part, seconds in more_s.items():
+            self.spent_s[part] += seconds
+
+
 class Ledger:
     """Records steps in their order, and how many were skipped in a row."""
 
@@ -56,26 +68,31 @@ class Ledger:
         self._tick = tick
         """Gives the seconds since it was last called, by part."""
         self._record = record
-        self._unread: deque[Taken] = deque()
+        self._unread: deque[_Untold] = deque()
         self.skipped_in_a_row = 0
 
     def add(self, taken: Taken, *, wait: bool) -> None:
         """Take in a step. Without `wait`, the last few may stay untold for now."""
-        self._unread.append(taken)
+        self._unread.append(_Untold(taken, self._tick()))
         self._tell(all_but=0 if wait else UNREAD_STEPS)
 
     def tell_all(self) -> None:
-        self._tell(all_but=0)
+        """Tell what is untold. Waiting for its numbers is waiting for the last steps' computing."""
+        if self._unread:
+            last = self._unread[-1]
+            last.taken.reading.values()
+            last.take_longer(self._tick())
+            self._tell(all_but=0)
 
     def _tell(self, all_but: int) -> None:
         while len(self._unread) > all_but:
-            taken = self._unread.popleft()
-            if taken.is_finite:
+            untold = self._unread.popleft()
+            if untold.taken.is_finite:
                 self.skipped_in_a_row = 0
-                self._record(self._done(taken))
+                self._record(self._done(untold))
             else:
                 self.skipped_in_a_row += 1
-                self._record(self._skipped(taken))
+                self._record(self._skipped(untold.taken))
 
     def _skipped(self, taken: Taken) -> StepSkipped:
         loss, _, norm = taken.numbers
@@ -83,10 +100,10 @@ class Ledger:
             rank=self._cluster.slot, step=taken.step, loss=loss, gradient_norm=norm, in_a_row=self.skipped_in_a_row
         )
 
-    def _done(self, taken: Taken) -> StepDone:
-        share = taken.share
+    def _done(self, untold: _Untold) -> StepDone:
+        taken, share = untold.taken, untold.taken.share
         loss, nll, norm = taken.numbers
-        spent = split(self._tick(), taken.compute_s, taken.ready_s, self._cluster.rank)
+        spent = split(untold.spent_s, taken.compute_s, taken.ready_s, self._cluster.rank)
         return StepDone(
             rank=self._cluster.slot,
             step=taken.step,

@@ -272,10 +272,10 @@ class Trainer:
         saving = evaluating or step % settings.checkpoint.every == 0
         self._anatomy.enter("exchange")
         words = self._replica.exchange.settle(flush=evaluating or saving or looking)
-        self._anatomy.enter("apart")
         stopping = words is not None and bool(words[STOPS] > 0)
         if evaluating or saving or stopping:
             self._ledger.tell_all()
+        self._anatomy.enter("apart")
         if stopping and not saving:
             self._replica.exchange.settle(flush=True)
         links: list[str] = []
