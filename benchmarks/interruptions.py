@@ -17,34 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from dragoman.events import CheckpointRejected, CheckpointSaved, RunStarted, StepDone
+from tests.processes import losses, start, train, wait_for_steps
+
+from dragoman.events import CheckpointRejected, CheckpointSaved, RunStarted
 from dragoman.rundir import RunDir
 from dragoman.training.checkpoint import find_damage, names
 
 SETTINGS = ("training.steps=240", "checkpoint.every=10", "evaluation.every=120", "evaluation.bleu=false")
-
-
-def start(data: Path, run: Path) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-m",
-        "dragoman",
-        "train",
-        "tiny",
-        "--data",
-        str(data),
-        "--out",
-        str(run),
-        "--workers",
-        "2",
-    ]
-    return subprocess.Popen(
-        [*command, *SETTINGS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-
-
-def losses(run: Path) -> dict[int, float]:
-    return {event.step: event.loss for event in RunDir(run).events() if isinstance(event, StepDone)}
 
 
 def main() -> None:
@@ -58,19 +37,17 @@ def main() -> None:
         data = folder / "data"
         prepare = [sys.executable, "-m", "dragoman", "prepare", "demo", "--recipe", "tiny", "--out", str(data)]
         subprocess.run(prepare, check=True, capture_output=True)
-        if start(data, folder / "peace").wait() != 0:
-            raise RuntimeError("the run that was left in peace failed")
+        train(data, folder / "peace", *SETTINGS, size=())
         run = folder / "killed"
         while kills < options.kills:
             before = max(losses(run), default=0)
-            process = start(data, run)
-            while process.poll() is None and max(losses(run), default=0) <= before:
-                time.sleep(0.05)
+            process = start(data, run, *SETTINGS, size=())
+            wait_for_steps(run, before + 1, process)
             time.sleep(chance.uniform(0, 1.5))
             if process.poll() is not None:
                 break
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.communicate()
             kills += 1
             whole = [
                 checkpoint
@@ -79,8 +56,7 @@ def main() -> None:
             ]
             saved = [event for event in RunDir(run).events() if isinstance(event, CheckpointSaved)]
             lost += bool(saved) and f"step-{saved[-1].step:08d}" not in whole
-        if start(data, run).wait() != 0:
-            raise RuntimeError("the last resume failed")
+        train(data, run, *SETTINGS, size=())
         events = RunDir(run).events()
         same = losses(run) == losses(folder / "peace")
         final = losses(run)[240], losses(folder / "peace")[240]

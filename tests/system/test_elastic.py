@@ -17,9 +17,9 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.events import CheckpointSaved, Event, RunStarted, StepDone, WorkersLost, WorldChanged
 from dragoman.rundir import RunDir
 
+from ..processes import train
 from .hosts import Host, Hosts, why_not
 from .test_launch import command, workers_of
-from .test_training import train
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 

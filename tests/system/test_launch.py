@@ -14,9 +14,9 @@ import pytest
 from dragoman.events import CeilingMeasured, CheckpointSaved, RunStarted, StepDone
 from dragoman.rundir import RunDir
 
+from ..processes import losses, train
 from ..small import TINY
 from .hosts import HOME, Host, Hosts, why_not
-from .test_training import losses, train
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 

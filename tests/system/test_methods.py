@@ -7,7 +7,7 @@ import pytest
 from dragoman.events import ExchangeChosen, RunStarted, StepDone
 from dragoman.rundir import RunDir
 
-from .test_training import train
+from ..processes import train
 
 pytestmark = pytest.mark.system
 

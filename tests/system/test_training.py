@@ -14,45 +14,9 @@ import pytest
 from dragoman.events import CheckpointSaved, RunEnded, RunStarted, StepDone
 from dragoman.rundir import RunDir
 
-from ..small import TINY
+from ..processes import losses, start, train, wait_for_steps
 
 pytestmark = pytest.mark.system
-
-
-def start(
-    data: Path, run: Path, *overrides: str, workers: int = 2, launcher: tuple[str, ...] = ()
-) -> subprocess.Popen[str]:
-    command = [
-        *(launcher or (sys.executable, "-m")),
-        "dragoman",
-        "train",
-        "tiny",
-        "--data",
-        str(data),
-        "--out",
-        str(run),
-    ]
-    command += [*([] if launcher else ["--workers", str(workers)]), *TINY, *overrides]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-
-
-def train(data: Path, run: Path, *overrides: str, **options: object) -> str:
-    process = start(data, run, *overrides, **options)  # type: ignore[arg-type]
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    return output
-
-
-def losses(run: Path) -> dict[int, float]:
-    """The loss of each step; of one that was taken again after a kill, the latest."""
-    return {event.step: event.loss for event in RunDir(run).events() if isinstance(event, StepDone)}
-
-
-def wait_for_steps(run: Path, steps: int, process: subprocess.Popen[str]) -> None:
-    while process.poll() is None and max(losses(run), default=0) < steps:
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("shares", ["equal", "[3,1]"])

@@ -17,8 +17,8 @@ from dragoman.insight.story import tell
 from dragoman.rundir import RunDir
 
 from ..insight.runs import made_run, sensed
+from ..processes import start, wait_for_steps
 from .browser import NARROW, needs_chromium, opened_page
-from .test_training import start, wait_for_steps
 
 pytestmark = [pytest.mark.system, needs_chromium]
 
