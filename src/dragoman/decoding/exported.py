@@ -7,9 +7,7 @@ tokenizer beside it.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import ctranslate2
+from typing import TYPE_CHECKING, Any
 
 from dragoman.config import Decoding, settings_from_json
 from dragoman.corpus.sources import Languages
@@ -17,6 +15,9 @@ from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.lines import LineTranslator, Source, batches
 from dragoman.errors import DragomanError
 from dragoman.rundir import read_json
+
+if TYPE_CHECKING:
+    import ctranslate2
 
 BINARY_FILE = "model.bin"
 DESCRIPTION_FILE = "model.json"
@@ -51,7 +52,7 @@ class ExportedTranslator(LineTranslator):
     """Translates lines with CTranslate2."""
 
     def __init__(
-        self, runtime: ctranslate2.Translator, tokenizer: Tokenizer, options: Decoding, languages: Languages
+        self, runtime: "ctranslate2.Translator", tokenizer: Tokenizer, options: Decoding, languages: Languages
     ) -> None:
         super().__init__(tokenizer, options, languages)
         self.runtime = runtime
@@ -66,6 +67,8 @@ class ExportedTranslator(LineTranslator):
         `at_once` batches are searched beside each other, each with `threads`; 0 threads leaves it to CTranslate2. Many
         batches with a thread each translate most, and one batch with many threads is there soonest.
         """
+        import ctranslate2  # Here, so that machines which only train do without it.
+
         content = read_json(folder / DESCRIPTION_FILE)
         kind, _, index = (device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu")).partition(":")
         try:
