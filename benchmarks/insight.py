@@ -1,8 +1,7 @@
 """What insight says, against what is true: verdicts on labelled runs, predictions, forecasts, the cost of measuring.
 
-Runs are real, on hosts made of namespaces (see `benchmarks.machines`), each made to be of one kind: by a slow link, a
-quota, a lost host, a full disk, too little data, or nothing. Storage that is slow is the one thing that is made up: a
-pause at each reading. Needs root, Chromium, and two cores that nobody else uses; takes about 35 minutes.
+Runs are real, on hosts made of namespaces (see `benchmarks.machines`, and `benchmarks.labelled` for those of known
+kinds). Needs root, Chromium, and two cores that nobody else uses; takes about 35 minutes.
 
     python -m benchmarks.insight [--only verdicts doctor story eta anatomy cost page]
 """
@@ -16,8 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,11 @@ from tests.insight.runs import made_run, sensed
 from tests.system.hosts import Hosts
 from tests.training.crew import Crew, ThreadCluster
 
+from benchmarks.labelled import EQUAL, KINDS, train_here
 from benchmarks.machines import SHORT, SLOWER, WARM_STEPS, Line, Runs, measure
 from benchmarks.overhead import TimedRecording
 from dragoman.config import resolve
-from dragoman.corpus import demo
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.shards import Pairs
 from dragoman.events import (
     CheckpointSaved,
     CheckpointsAveraged,
@@ -43,28 +40,19 @@ from dragoman.events import (
     StepDone,
 )
 from dragoman.insight.forecast import time_left
-from dragoman.insight.limits import find_limits
 from dragoman.insight.report import REPORT_FILE
-from dragoman.insight.story import read_story, tell
-from dragoman.insight.verdicts import answer_all
+from dragoman.insight.story import tell
 from dragoman.launch.local import make_judge
 from dragoman.rundir import EventLog, RunDir
 from dragoman.telemetry.sensors import Sensors
-from dragoman.training import post, session
+from dragoman.training import post
 from dragoman.training.cluster import join
 from dragoman.training.loop import SPREAD_EVERY, Trainer
 from dragoman.training.post import Post
-from dragoman.training.session import Broadcast, Job
+from dragoman.training.session import Broadcast
 from dragoman.training.stop import Stop
 
-EQUAL = ("training.shares=equal", *SHORT)
 RATES = ("50mbit", "100mbit", "1000mbit", None)
-JUDGED = ("evaluation.every=20", "evaluation.bleu=true", "evaluation.sentences=50")
-DIVERGING = ("schedule.rate=1000", "optimizer.clip_norm=0", "training.steps=300", "checkpoint.every=20")
-PAUSE_S = 0.2
-"""Of storage that is slower than the steps."""
-MEMORY = 6 << 30
-"""Of a process that is to run out of it."""
 SENSED_S = 30.0
 LONG_STEPS = 100_000
 
@@ -84,164 +72,19 @@ def main() -> None:
     )
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A run that was made to be of a kind, and what is to be said of it."""
-
-    name: str
-    make: Callable[[Path], "Said"]
-    alarms: frozenset[str] = frozenset()
-    words: str = ""
-    """What the answer whether it is trained must begin with, where the kind is about that."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """What insight says of a run."""
-
-    alarms: set[str]
-    trained: str
-
-    @classmethod
-    def of(cls, folder: RunDir) -> "Said":
-        story = read_story(folder.path)
-        answers = {answer.key: answer for answer in (*find_limits(story), *answer_all(story))}
-        return cls({key for key, answer in answers.items() if answer.alarm}, answers["trained"].verdict)
-
-
-def measure_verdicts(data: Path) -> list[Line]:
+def measure_verdicts(data: Path) -> Iterator[Line]:
     """Is what a run was made to be, and nothing else, what is said of it?"""
-    plain = "exchange.method=plain"
-    pair, uneven = {"a": 0.9, "b": 0.9}, {"a": 0.9, "b": 0.3}
-    kinds = (
-        Kind("healthy, one host", lambda data: _on_hosts(data, {"a": 1.0})),
-        Kind("healthy, two hosts", lambda data: _on_hosts(data, pair, plain)),
-        Kind("healthy, elastic", lambda data: _on_hosts(data, pair, plain, options=["--elastic"])),
-        Kind("healthy, slow link, auto", lambda data: _on_hosts(data, pair, rate="30mbit", steps=200)),
-        Kind("healthy, two workers, killed and resumed", _resumed),
-        Kind("network-bound", lambda data: _on_hosts(data, pair, plain, rate="30mbit"), frozenset({"network"})),
-        Kind("slow peer", lambda data: _on_hosts(data, uneven, plain), frozenset({"straggler"})),
-        Kind("host lost", _host_lost, frozenset({"lost"})),
-        Kind("input-bound", _starved, frozenset({"input"})),
-        Kind("checkpoint-bound", lambda data: _here(data, "checkpoint.every=1"), frozenset({"checkpoint-stalls"})),
-        Kind("disk full", _disk_full, frozenset({"checkpoint-failed"})),
-        Kind("out of memory", _out_of_memory, frozenset({"memory-cuts"})),
-        Kind("undertrained", lambda data: _here(data, *JUDGED, "training.steps=140"), words="Not yet"),
-        Kind("converged", lambda data: _here(data, *JUDGED, "training.steps=800"), words="Yes"),
-        Kind("overfitting", _overfitting, frozenset({"overfitting"}), "Too long"),
-        Kind("diverging", lambda data: _here(data, *DIVERGING, ends_well=False), frozenset({"diverging"})),
-    )
-    lines = []
-    for kind in kinds:
+    for kind in KINDS:
         said = kind.make(data)
         right = said.alarms == kind.alarms and said.trained.startswith(kind.words)
         told = [*(sorted(said.alarms) or ["clean bill"]), *([f'"{said.trained[:12]}..."'] if kind.words else [])]
         verdict = ", ".join(told) + ("" if right else ": WRONG")
-        lines.append(Line(f"verdict on a run: {kind.name}", "right", verdict, float(right)))
-    return lines
+        yield Line(f"verdict on a run: {kind.name}", "right", verdict, float(right))
 
 
-def _on_hosts(
-    data: Path, quotas: Mapping[str, float], *words: str, rate: str | None = None, options: Sequence[str] = (),
-    steps: int = 60,
-) -> Said:  # fmt: skip
-    with Hosts(list(quotas), rate=rate, quotas=quotas) as bed:
-        runs = Runs(bed, data)
-        run = runs.finished(",".join(quotas), *EQUAL, *words, f"training.steps={steps}", options=options)
-        return Said.of(run.folder())
-
-
-def _host_lost(data: Path) -> Said:
-    with Hosts(["a", "b"], quotas={"a": 0.9, "b": 0.9}) as bed:
-        with Runs(bed, data).started(
-            "a,b", *EQUAL, "exchange.method=plain", "training.steps=100000", options=["--elastic"]
-        ) as run:
-            run.wait_for(30)
-            bed["b"].kill()
-            run.wait_for(run.last_step() + 40)
-        return Said.of(run.folder())
-
-
-def _here(data: Path, *words: str, ends_well: bool = True, memory_bytes: int = 0) -> Said:
-    """A run of one worker on this machine, without hosts."""
-    with tempfile.TemporaryDirectory() as folder:
-        _train(data, Path(folder) / "run", *words, ends_well=ends_well, memory_bytes=memory_bytes)
-        return Said.of(RunDir(Path(folder) / "run"))
-
-
-def _train(data: Path, out: Path, *words: str, ends_well: bool = True, memory_bytes: int = 0, workers: int = 1) -> None:
-    limit = ["prlimit", f"--as={memory_bytes}"] if memory_bytes else []
-    command = [
-        *limit, sys.executable, "-m", "dragoman", "train", "tiny", "--data", str(data), "--out", str(out),
-        "--workers", str(workers), "training.steps=60", *SHORT, *words,
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ends_well and done.returncode:
-        raise SystemExit(done.stdout + done.stderr)
-
-
-def _resumed(data: Path) -> Said:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        for steps in (40, 80):
-            _train(data, out, f"training.steps={steps}", workers=2)
-        return Said.of(RunDir(out))
-
-
-def _disk_full(data: Path) -> Said:
-    with tempfile.TemporaryDirectory() as folder:
-        disk = Path(folder)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=True)
-        try:
-            _train(data, disk / "run", "checkpoint.every=20")
-            return Said.of(RunDir(disk / "run"))
-        finally:
-            subprocess.run(["umount", "-l", folder], check=True)
-
-
-def _out_of_memory(data: Path) -> Said:
-    return _here(data, "batch.tokens=60000", "training.micro_tokens=60000", "training.steps=12", memory_bytes=MEMORY)
-
-
-def _overfitting(_data: Path) -> Said:
-    """Much training on few pairs."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        made = demo.generate(400, seed=3, valid=200, test=1)
-        for split, pairs in (("train", made.train), ("valid", made.valid)):
-            (folder / f"{split}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
-        train, valid = (str(folder / f"{split}.tsv") for split in ("train", "valid"))
-        command = [
-            sys.executable, "-m", "dragoman", "prepare", train, "--valid", valid, "--languages", "en-de",
-            "--recipe", "tiny", "--out", str(folder / "data"), "tokenizer.vocabulary=400",
-        ]  # fmt: skip
-        subprocess.run(command, check=True, capture_output=True)
-        return _here(folder / "data", *JUDGED, "training.steps=400", "model.dropout=0", "schedule.policy=constant")
-
-
-def _starved(data: Path) -> Said:
-    """Storage that takes its time."""
-    with tempfile.TemporaryDirectory() as folder:
-        gather = Pairs.gather
-
-        def wait_and_gather(self: Pairs, numbers: Any) -> Any:
-            time.sleep(PAUSE_S)
-            return gather(self, numbers)
-
-        out = Path(folder) / "run"
-        settings = resolve("tiny", ["training.steps=60", *SHORT]).settings
-        Pairs.gather = wait_and_gather  # type: ignore[method-assign]
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                session.train(Job(settings, data, out), make_judge)
-        finally:
-            Pairs.gather = gather  # type: ignore[method-assign]
-        return Said.of(RunDir(out))
-
-
-def measure_doctor(data: Path) -> list[Line]:
+def measure_doctor(data: Path) -> Iterator[Line]:
     """The predicted time of a step against the measured one, over links, hosts and methods."""
-    errors, spans, lines = [], [], []
+    errors, spans = [], []
     for names, quota in ((("a", "b"), 0.9), (("a", "b", "c"), 0.6)):
         for rate in RATES:
             with Hosts(list(names), rate=rate, quotas=dict.fromkeys(names, quota)) as bed:
@@ -258,15 +101,12 @@ def measure_doctor(data: Path) -> list[Line]:
                     errors.append(abs(error))
                     figure = f"doctor, {len(names)} hosts, {rate or 'unlimited'}, {method}: step"
                     shown = f"{predicted_s:.3f} s, measured {measured_s:.3f} s ({error:+.0%})"
-                    lines.append(Line(figure, "15 %", shown, error))
+                    yield Line(figure, "15 %", shown, error)
                     shutil.rmtree(run.folder().path)
     within = sum(error <= 0.15 for error in errors)
-    lines += [
-        Line("doctor: within 15 %", "all", f"{within} of {len(errors)}", within / len(errors)),
-        Line("doctor: median error", "7 %", f"{statistics.median(errors):.1%}", statistics.median(errors)),
-        Line("doctor: longest examination", "60 s", f"{max(spans):.0f} s", max(spans)),
-    ]
-    return lines
+    yield Line("doctor: within 15 %", "all", f"{within} of {len(errors)}", within / len(errors))
+    yield Line("doctor: median error", "7 %", f"{statistics.median(errors):.1%}", statistics.median(errors))
+    yield Line("doctor: longest examination", "60 s", f"{max(spans):.0f} s", max(spans))
 
 
 def _predict(bed: Hosts, names: Sequence[str]) -> dict[str, float]:
@@ -315,7 +155,9 @@ def measure_eta(data: Path) -> list[Line]:
     """What was said to be left early in a run, against what was left."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        _train(data, out, "training.steps=400", "evaluation.every=20", "evaluation.bleu=true", "checkpoint.every=20")
+        train_here(
+            data, out, "training.steps=400", "evaluation.every=20", "evaluation.bleu=true", "checkpoint.every=20"
+        )
         events = RunDir(out).events()
     ended_at_s = _at(events, RunEnded)
     lines = []

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -140,7 +140,7 @@ def main() -> None:
     )
 
 
-def measure(about: str, measurements: Mapping[str, Callable[[Path], list[Line]]]) -> None:
+def measure(about: str, measurements: Mapping[str, Callable[[Path], Iterable[Line]]]) -> None:
     """Make those measurements that the command line names, all on the demo's corpus: rows of a table, then JSON."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(measurements), default=list(measurements))
