@@ -31,8 +31,9 @@ from dragoman.ahead import Ahead
 from dragoman.config import Decoding, Settings, resolve
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import PAD
+from dragoman.decoding.lines import batches
 from dragoman.decoding.search import search
-from dragoman.decoding.translator import Translator, batches, marks_of
+from dragoman.decoding.translator import Translator, load, marks_of
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.launch import local
 from dragoman.model.architecture import Architecture
@@ -146,7 +147,7 @@ class Run:
         return tokens / (steps[-1].at_s - steps[0].at_s)
 
     def translate(self, lines: Sequence[str], **decoding: Any) -> list[str]:
-        return Translator.load(self.folder, **decoding).translate(lines)
+        return list(load(self.folder, **decoding).translate(lines))
 
 
 def train(bench: Bench, name: str, data: DataSet, recipe: str, *overrides: str) -> Run:
@@ -272,7 +273,9 @@ def measure_decoding(bench: Bench) -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)  # It would make theirs several times slower.
     data = bench.europarl()
     run = train(bench, "classic", data, "transformer-base", *CLASSIC, "training.steps=1000")
-    model = Translator.load(run.folder).model
+    translator = load(run.folder)
+    assert isinstance(translator, Translator)
+    model = translator.model
     tokenizer = data.tokenizer
     marks = marks_of(tokenizer, model.architecture.vocabulary)
     lines, references = bench.corpus("newstest-en-de", "newstest2014")
@@ -358,7 +361,7 @@ def measure_step(bench: Bench) -> None:
 def measure_ablations(bench: Bench) -> None:
     """The same number of tokens for all, with their own speeds beside."""
     data = bench.europarl()
-    rows = {}
+    rows: dict[str, dict[str, float]] = {}
     for name, overrides in ABLATIONS.items():
         steps = 1200 if "batch.tokens=12800" in overrides else 600
         short = [f"training.steps={steps}", "schedule.warmup_steps=200", *overrides]

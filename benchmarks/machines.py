@@ -259,8 +259,8 @@ def measure_recovery(data: Path) -> list[Line]:
             run.process.kill()
         with runs.started("a,b,c", *ENDLESS, options=["--elastic"], goes_on=True) as run:
             run.wait_for(reached + 10, worker=1)
-        started = [event for event in run.folder(1).events(1) if isinstance(event, RunStarted)]
-        again = reached - started[-1].resumed_step
+        restarts = [event for event in run.folder(1).events(1) if isinstance(event, RunStarted)]
+        again = reached - restarts[-1].resumed_step
         lines.append(Line("all hosts lost, launched again: steps to do again (of 50 at most)", "50", str(again), again))
         lines.append(_lineage(run, run.last_step(1)))
     return lines

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 import torch
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from dragoman.training import group
 from dragoman.training.cluster import Cluster
