@@ -26,7 +26,7 @@ from tests.system.hosts import Hosts
 from tests.training.crew import Crew, ThreadCluster
 
 from benchmarks.labelled import EQUAL, KINDS, train_here
-from benchmarks.machines import SHORT, SLOWER, WARM_STEPS, Line, Runs, measure
+from benchmarks.machines import SHORT, SLOWER, THIRDS, WARM_STEPS, Line, Runs, measure
 from benchmarks.overhead import TimedRecording
 from dragoman.config import resolve
 from dragoman.corpus.dataset import DataSet
@@ -85,9 +85,10 @@ def measure_verdicts(data: Path) -> Iterator[Line]:
 def measure_doctor(data: Path) -> Iterator[Line]:
     """The predicted time of a step against the measured one, over links, hosts and methods."""
     errors, spans = [], []
-    for names, quota in ((("a", "b"), 0.9), (("a", "b", "c"), 0.6)):
+    for quotas in (dict.fromkeys("ab", 0.9), THIRDS):
+        names = list(quotas)
         for rate in RATES:
-            with Hosts(list(names), rate=rate, quotas=dict.fromkeys(names, quota)) as bed:
+            with Hosts(names, rate=rate, quotas=quotas) as bed:
                 started = time.perf_counter()
                 predicted = _predict(bed, names)
                 spans.append(time.perf_counter() - started)

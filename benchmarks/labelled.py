@@ -37,7 +37,7 @@ JUDGED = ("evaluation.every=20", "evaluation.bleu=true", "evaluation.sentences=5
 DIVERGING = ("schedule.rate=1000", "optimizer.clip_norm=0", "training.steps=300", "checkpoint.every=20")
 PAUSE_S = 0.2
 """Of storage that is slower than the steps."""
-MEMORY = 6 << 30
+MEMORY = 7 << 30
 """Of a process that is to run out of it."""
 
 
@@ -125,7 +125,7 @@ def _disk_full(data: Path) -> Said:
 
 
 def _out_of_memory(data: Path) -> Said:
-    return _here(data, "batch.tokens=60000", "training.micro_tokens=60000", "training.steps=12", memory_bytes=MEMORY)
+    return _here(data, "batch.tokens=180000", "training.micro_tokens=180000", "training.steps=3", memory_bytes=MEMORY)
 
 
 def _overfitting(_data: Path) -> Said:

@@ -15,6 +15,7 @@ from dragoman.training.exchange import (
     LocalSteps,
     PowerSgd,
     Synchronous,
+    longer_step,
     send_bf16,
     send_plain,
     words_size,
@@ -261,6 +262,30 @@ def test_between_meetings_workers_have_weights_of_their_own(crews):
     assert not torch.equal(one.weights, other.weights)
 
 
+@given(likeness=st.floats(0, 1), world=st.integers(2, 64), steps=st.integers(1, 200))
+def test_a_step_is_lengthened_by_no_more_than_pure_noise_would_have_it(likeness, world, steps):
+    assert 1 <= longer_step(likeness, world, steps) <= world**0.5
+    assert longer_step(1.0, world, steps) == 1
+    assert longer_step(1 / world, world, steps) == pytest.approx(world**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("alike", "factor"), [(True, 1.0), (False, 2**0.5)])
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("wire", ["bf16", "int8"])
+def test_workers_who_move_apart_take_longer_steps(crews, wire, streaming, alike, factor):
+    def work(cluster: Cluster) -> tuple[float, float]:
+        worker = Worker(cluster, local(2, wire, rate=1.0, momentum=0.0, streaming=streaming))
+        worker.take_steps(random_moves(1, 0 if alike else cluster.rank, 60))
+        restored = Worker(cluster, local(2, wire))
+        restored.exchange.load_state(worker.exchange.state())
+        return worker.exchange.rate_factor, restored.exchange.rate_factor
+
+    factors = crews[2](work)
+    assert factors[0] == factors[1]
+    assert factors[0][0] == pytest.approx(factor, rel=0.06)
+    assert factors[0][1] == pytest.approx(factors[0][0])
+
+
 def test_a_worker_of_its_own_follows_the_mean_of_its_own_tokens(crews):
     gradients = random_gradients(1, 0)
 
@@ -325,12 +350,15 @@ def test_a_saved_state_is_not_touched_by_what_comes_after(crews):
         ("plain", 4 * 2048, 0),
         ("bf16", 2 * 2048, 0),
         ("powersgd", 4 * 2 * (64 + 32), 0),
-        ("local, bf16", 2 * 2048, 0),
-        ("local, int8", 0, 2048 + 4 * 2048 // BLOCK),
+        ("local, bf16", 2 * 2048 + 4, 0),
+        ("local, int8", 4, 2048 + 4 * 2048 // BLOCK),
     ],
 )
 def test_every_byte_on_the_wire_is_counted(crews, name, world, ring_bytes, gathered_bytes):
-    """A sum passes each element twice along a ring; what is gathered goes to each of the others."""
+    """A sum passes each element twice along a ring; what is gathered goes to each of the others.
+
+    With local steps a number travels beside the words: how far each worker moved.
+    """
 
     def work(cluster: Cluster) -> int:
         worker = Worker(cluster, METHODS[name], [(64, 32)])

@@ -25,6 +25,10 @@ the workers' gradients, and from there on times by rank: how long each computed,
 was ready to exchange."""
 BLOCK = 1024
 """Elements that share a scale in 8 bits."""
+MOMENTUM_STEPS = 19
+"""Steps whose gradients a mean that decays by 0.9 is as good as, in its noise."""
+REMEMBERED = 0.9
+"""Of an earlier estimate, at each meeting."""
 SEED = 20_190_531
 """Of PowerSGD's first guess, which must be the same everywhere."""
 
@@ -56,6 +60,11 @@ class Exchange(Protocol):
         """Whether the weights are the same on all workers now."""
         ...
 
+    @property
+    def rate_factor(self) -> float:
+        """What the rate of this worker's updates is to be multiplied by."""
+        ...
+
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint must keep."""
         ...
@@ -85,6 +94,10 @@ class Synchronous:
     @property
     def common(self) -> bool:
         return True
+
+    @property
+    def rate_factor(self) -> float:
+        return 1.0
 
     def state(self) -> dict[str, Tensor]:
         return {}
@@ -156,6 +169,10 @@ class LocalSteps:
     Nesterov momentum (DiLoCo, Douillard et al. 2023). With `streaming` the weights are cut into as many parts as there
     are steps between meetings, and in each step another part meets while the next step computes: the link is always
     busy and nobody waits for it (Streaming DiLoCo, Douillard et al. 2025). Without, all parts meet at once.
+
+    A worker's gradient is noisier than the whole batch's. Adam divides by noise and signal together, so that the mean
+    of workers' steps is shorter than the step of all; by how much is seen in how far they move apart, and their rate is
+    raised by it (`rate_factor`).
     """
 
     def __init__(
@@ -177,6 +194,7 @@ class LocalSteps:
         self._common = [_flat(part) for part in self._parts]
         """The weights that all workers share: those after each part's last meeting."""
         self._momentum = [torch.zeros_like(common) for common in self._common]
+        self._factor = 1.0
         self._begin()
 
     def _begin(self) -> None:
@@ -215,6 +233,10 @@ class LocalSteps:
     def common(self) -> bool:
         return self._steps == 0 and self._arrives is None
 
+    @property
+    def rate_factor(self) -> float:
+        return min(self._factor, float(self._cluster.world**0.5))
+
     def _meet_all(self) -> Tensor:
         """Bring everything together now, and give the words."""
         words = [self._start_meeting(part)() for part in range(len(self._parts))]
@@ -226,22 +248,31 @@ class LocalSteps:
         part, common, momentum = self._parts[number], self._common[number], self._momentum[number]
         words = self._words if self._words is not None else common.new_zeros(words_size(self._cluster.world))
         self._words = None
-        arrive = _start_mean(self._cluster, common - _flat(part), words, self._wire)
+        mine = common - _flat(part)
+        arrive = _start_mean(self._cluster, mine, torch.cat([words, mine.square().sum().view(1)]), self._wire)
 
         def finish() -> Tensor:
             moved, agreed = arrive()
+            self._compare(float(moved.square().sum()), float(agreed[-1]) / self._cluster.world)
             momentum.mul_(self._outer_momentum).add_(moved)
             common.sub_(self._outer_rate * (moved + self._outer_momentum * momentum))
             _spread(common, part)
-            return agreed
+            return agreed[:-1]
 
         return finish
 
+    def _compare(self, together: float, alone: float) -> None:
+        """Learn from the square norms of the mean movement and, on average, of each worker's."""
+        if alone > 0:
+            step = longer_step(together / alone, self._cluster.world, MOMENTUM_STEPS + self._every)
+            self._factor = REMEMBERED * self._factor + (1 - REMEMBERED) * step
+
     def state(self) -> dict[str, Tensor]:
-        return {"exchange/momentum": torch.cat(self._momentum)}
+        return {"exchange/momentum": torch.cat(self._momentum), "exchange/rate_factor": torch.tensor(self._factor)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Begin anew from the present weights, which are common."""
+        self._factor = float(state.get("exchange/rate_factor", 1.0))
         self._common = [_flat(part) for part in self._parts]
         kept = state.get("exchange/momentum")
         sizes = [len(common) for common in self._common]
@@ -251,6 +282,17 @@ class LocalSteps:
         else:
             self._momentum = [torch.zeros_like(common) for common in self._common]
         self._begin()
+
+
+def longer_step(likeness: float, world: int, steps: int) -> float:
+    """How much longer Adam's step would be with the whole batch's gradient than the mean of its workers' steps is.
+
+    `likeness`: the square norm of the workers' mean movement over that of one worker's, from 1 where all move alike to
+    1 / world where they have nothing in common. Noise has been averaged over `steps` gradients by then: from what is
+    left of it follows how much each gradient had.
+    """
+    noise = steps * max(0.0, 1 - likeness) / max(likeness - 1 / world, 1e-3)  # of a worker's gradient, over its signal
+    return float(((1 + noise) / (1 + noise / world)) ** 0.5)
 
 
 def _cut(parameters: Sequence[Tensor], count: int) -> list[list[Tensor]]:

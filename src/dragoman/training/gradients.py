@@ -103,8 +103,8 @@ class Gradients:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has an exception of its own; on a CPU the allocator, C++ and oneDNN say it in words of theirs."""
+    """CUDA has an exception of its own; on a CPU the allocator and C++ say it in words of theirs."""
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
-_NO_MEMORY = ("not enough memory", "can't allocate memory", "bad_alloc", "could not create a primitive")
+_NO_MEMORY = ("not enough memory", "can't allocate memory", "bad_alloc")

@@ -209,11 +209,12 @@ class Trainer:
         )
         self._sent_told, self._ready_s = cluster.bytes_sent, []
         updater, average = self._replica.updater, self._replica.average
+        own_rate = rate * exchange.rate_factor
         if self._reads_later:
-            updater.step_unread(rate, losses[0], norm, self._settings.optimizer.clip_norm)
+            updater.step_unread(own_rate, losses[0], norm, self._settings.optimizer.clip_norm)
         elif taken.is_finite:
             self._clip(float(norm))
-            updater.step(rate)
+            updater.step(own_rate)
         if average is not None and (self._reads_later or taken.is_finite):
             average.update(step)
         self._ledger.add(taken, wait=not self._reads_later)
