@@ -50,14 +50,16 @@ CORPORA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NEVER = 10**6
 QUIET = [f"evaluation.every={NEVER}", "evaluation.bleu=false", f"checkpoint.every={NEVER}"]
 MULTI30K = [
-    "batch.tokens=6000", "model.dropout=0.3", "model.attention_dropout=0.1", "model.activation_dropout=0.1",
+    "batch.tokens=6000", "model.dropout=0.4", "model.attention_dropout=0.1", "model.activation_dropout=0.1",
     "optimizer.algorithm=muon", "optimizer.weight_decay=0.1", "optimizer.ema_decay=0.995", "schedule.rate=0.003",
     "schedule.warmup_steps=300", "schedule.decay_share=0.6",
 ]  # fmt: skip
-MULTI30K_STEPS = 3000
+MULTI30K_STEPS = 4500
 START_S = 15.0
 """What compiling takes where it was done before on the same machine, generously."""
 MULTI30K_DECODING = {"beam": 5, "alpha": 1.0}
+EUROPARL = ["model.dropout=0.2"]
+"""Nine epochs of 600,000 pairs: with the recipe's 0.1, meant for millions, the model learns them by heart."""
 CLASSIC = ["optimizer.algorithm=muon", "schedule.policy=warmup_stable_decay", "schedule.rate=0.002",
            "schedule.warmup_steps=200", "schedule.decay_share=0.4", "batch.tokens=25600"]  # fmt: skip
 ABLATIONS = {
@@ -79,6 +81,7 @@ class Bench:
     corpora: Path
     folder: Path
     seconds: float
+    seeds: Sequence[int] = (1, 2, 3)
     figures: dict[str, Any] = field(default_factory=dict)
 
     def tell(self, name: str, value: Any, text: str) -> None:
@@ -211,7 +214,7 @@ def measure_multi30k(bench: Bench) -> None:
     data = bench.multi30k()
     sources, references = ([line.lower() for line in side] for side in bench.corpus("multi30k-en-de", "test2016"))
     scores, walls = [], []
-    for seed in (1, 2, 3):
+    for seed in bench.seeds:
         steps = f"training.steps={MULTI30K_STEPS}"
         run = train(bench, f"multi30k-{seed}", data, "small", *MULTI30K, steps, f"training.seed={seed}")
         translations = run.translate(sources, **MULTI30K_DECODING)
@@ -219,19 +222,17 @@ def measure_multi30k(bench: Bench) -> None:
         walls.append(run.wall_s)
         print(f"  seed {seed}: BLEU {scores[-1]:.2f}, {run.wall_s:.1f} s, nll {run.valid_nll:.3f}", flush=True)
     mean = statistics.mean(scores)
-    bench.tell(
-        "Multi30k test2016, lowercased BLEU, 3 seeds", mean, f"{mean:.2f} ({scores}), {max(walls):.0f} s at most"
-    )
+    bench.tell("Multi30k test2016, lowercased BLEU", mean, f"{mean:.2f} ({scores}), {max(walls):.0f} s at most")
     bench.figures["Multi30k seconds of training"] = walls
 
 
 def measure_europarl(bench: Bench) -> None:
     """As many steps as fit into the time, by the speed of a short run of the same kind."""
     data = bench.europarl()
-    probe = train(bench, "probe", data, "modern", "training.steps=120").steps
+    probe = train(bench, "probe", data, "modern", *EUROPARL, "training.steps=120").steps
     step_s = (probe[-1].at_s - probe[50].at_s) / (len(probe) - 51)
     steps = int((bench.seconds - START_S) / step_s)
-    run = train(bench, "europarl", data, "modern", f"training.steps={steps}")
+    run = train(bench, "europarl", data, "modern", *EUROPARL, f"training.steps={steps}")
     done = run.steps
     trained_s = done[-1].at_s - RunDir(run.folder).config.stat().st_mtime
     rate = run.tokens_per_s(after=100)
@@ -400,12 +401,13 @@ def main() -> None:
     parser.add_argument("--corpora", type=Path, default=CORPORA)
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=USUAL)
     parser.add_argument("--seconds", type=float, default=240.0, help="of training on europarl")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of training on Multi30k")
     parser.add_argument("--folder", type=Path, help="for data and runs; a temporary one where none is given")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("There is no GPU: run this on a machine that has one.")
     with tempfile.TemporaryDirectory() as temporary:
-        bench = Bench(options.corpora, options.folder or Path(temporary), options.seconds)
+        bench = Bench(options.corpora, options.folder or Path(temporary), options.seconds, options.seeds)
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
         for name in options.only:
             started_at = time.perf_counter()

@@ -25,6 +25,10 @@ class Plan:
     bits_per_s: float
     """What a worker's port carries in one direction."""
     latency_s: float = 0.0
+    pass_s: float = 0.0
+    """What computing takes besides, however few a worker's tokens are."""
+    copy_s: float = 0.0
+    """Putting all gradients into a message, and taking them out again."""
     method: str = "plain"
     every: int = 1
     """Steps between meetings of the local method."""
@@ -35,6 +39,13 @@ class Plan:
     def workers(self) -> int:
         return len(self.tokens_per_s)
 
+    @property
+    def compute_s(self) -> float:
+        """Of a step, on the worker that takes longest."""
+        if self.balanced:
+            return self.pass_s + self.step_tokens / sum(self.tokens_per_s)
+        return self.pass_s + self.step_tokens / self.workers / min(self.tokens_per_s)
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -43,7 +54,7 @@ class Prediction:
     compute_s: float
     update_s: float
     exchange_s: float
-    """As it holds up the step: what happens behind the computing does not."""
+    """As it holds up the step, messages put together and taken apart: what happens behind the computing does not."""
 
     @property
     def step_s(self) -> float:
@@ -52,16 +63,12 @@ class Prediction:
 
 def predict(plan: Plan) -> Prediction:
     """The time of one step."""
-    if plan.balanced:
-        compute_s = plan.step_tokens / sum(plan.tokens_per_s)
-    else:
-        compute_s = plan.step_tokens / plan.workers / min(plan.tokens_per_s)
-    wire_s = wire_time(plan)
+    wire_s, copy_s = wire_time(plan), plan.copy_s if plan.workers > 1 else 0.0
     if plan.method == "local":
         # The exchange runs behind the steps until the next meeting, and only what exceeds them is waited for.
-        behind_s = plan.every * (compute_s + plan.update_s)
-        wire_s = max(0.0, wire_s - behind_s) / plan.every
-    return Prediction(compute_s, plan.update_s, wire_s)
+        behind_s = plan.every * (plan.compute_s + plan.update_s)
+        wire_s, copy_s = max(0.0, wire_s - behind_s) / plan.every, copy_s / plan.every
+    return Prediction(plan.compute_s, plan.update_s, wire_s + copy_s)
 
 
 def wire_time(plan: Plan) -> float:

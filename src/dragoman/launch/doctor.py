@@ -38,7 +38,9 @@ def make_plan(found: Examination, machines: Sequence[Machine], settings: Setting
         parameters=any_tryout.parameters,
         step_tokens=2 * settings.batch.tokens,
         tokens_per_s=speeds,
+        pass_s=max(tryout.pass_s for tryout in found.tryouts.values()),
         update_s=max(tryout.update_s for tryout in found.tryouts.values()),
+        copy_s=max(tryout.copy_s for tryout in found.tryouts.values()),
         bits_per_s=min((link.bits_per_s for link in found.links.values()), default=ASSUMED_BITS_PER_S),
         latency_s=max((link.latency_s for link in found.links.values()), default=0.0) * (len(speeds) - 1),
         balanced=settings.training.shares == "auto",
@@ -50,9 +52,8 @@ def _with_method(plan: Plan, settings: Settings) -> Plan:
     """The exchange method that training will use: the set one, or what `auto` will find."""
     exchange = settings.exchange
     if exchange.method == "auto" and plan.workers > 1:
-        compute_s = plan.step_tokens / sum(plan.tokens_per_s)
         link = method.Link(plan.latency_s, plan.bits_per_s / 8)
-        choice = method.choose(method.Conditions(link, compute_s, plan.parameters, plan.workers))
+        choice = method.choose(method.Conditions(link, plan.compute_s, plan.parameters, plan.workers))
     else:
         choice = method.fixed(exchange) if exchange.method != "auto" else method.Choice("plain")
     if choice.method not in METHODS:

@@ -28,7 +28,11 @@ class Tryout:
     torch: str
     tokens_per_s: float
     """Source and target tokens of one worker, forwards and backwards."""
+    pass_s: float
+    """What going through the model takes besides, however few the tokens."""
     update_s: float
+    copy_s: float
+    """Putting all gradients into a message, and taking them out again."""
     piece_tokens: int
     """Most target tokens that go through the model at once."""
     parameters: int
@@ -72,7 +76,7 @@ def examine(machines: Sequence[Machine], recipe: str, overrides: Sequence[str], 
 
 def try_out_all(crew: Crew, machines: Sequence[Machine], recipe: str, overrides: Sequence[str]) -> dict[str, Tryout]:
     """A few real training passes on every machine, all at the same time."""
-    job = {"recipe": recipe, "overrides": list(overrides)}
+    job = {"recipe": recipe, "overrides": list(overrides), "all_workers": sum(each.workers or 1 for each in machines)}
     answers, lost = crew.ask_all(
         {each.name: ("tryout", {"job": {**job, "workers": each.workers or 1}}) for each in machines}
     )

@@ -5,9 +5,10 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, cast
 
 import numpy as np
@@ -23,15 +24,19 @@ from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
 from dragoman.telemetry.sensors import driver_version, nominal_speeds
 from dragoman.training.cluster import Cluster
+from dragoman.training.exchange import put_together, take_out
 from dragoman.training.feed import Feed, Position
 from dragoman.training.gradients import Gradients
 from dragoman.training.optimizer import Updater
 from dragoman.training.precision import Precision, micro_tokens, replays
 
 LONG_S = 1.0
-"""Passes grow until one takes this long; then it is repeated."""
+"""Passes grow until one takes this long, or is as large as a worker's share."""
 FIRST_TOKENS = 256
-REPEATS = 3
+REPEATS, ENOUGH_S = 4, 1.5
+"""Passes of a size are repeated so often at least, and until they have taken so long."""
+MOST_FIXED = 0.5
+"""Of a pass's time, however the measured times are scattered."""
 SENTENCES, LONGEST = 20_000, 130
 RATE = 1e-6
 """Small: what is learnt here is thrown away."""
@@ -59,36 +64,41 @@ class Imagined:
         return source, target
 
 
-def try_out(settings: Settings) -> Tryout:
-    """Train a few passes, and throw away what was learnt."""
+def try_out(settings: Settings, workers: int = 1) -> Tryout:
+    """Train a few passes as one of so many workers, and throw away what was learnt."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cluster = Cluster(0, 1, 1, device)
     try:
-        return _try_out(settings, cluster)
+        return _try_out(settings, cluster, workers)
     finally:
         cluster.leave()
 
 
-def _try_out(settings: Settings, cluster: Cluster) -> Tryout:
+def _try_out(settings: Settings, cluster: Cluster, workers: int) -> Tryout:
     device = cluster.device
     architecture = Architecture(vocabulary=settings.tokenizer.vocabulary, **settings.model.model_dump())
     model = Transformer(architecture).to(device)
     precision = Precision.choose(settings, device)
     most = max(micro_tokens(settings, architecture, device, 1), LONGEST)
+    share = max(LONGEST, min(most, settings.batch.tokens // workers))
     # A GPU compiles for each size: it is tried with the one that it will be used with.
-    tokens = FIRST_TOKENS if device.type == "cpu" else most
+    tokens = min(FIRST_TOKENS, share) if device.type == "cpu" else most
+    passes: list[tuple[float, float]] = []
     while True:
-        spent_s, seen = _time_passes(settings, cluster, model, precision, architecture, tokens)
-        if spent_s >= LONG_S or tokens >= most:
+        passes.append(_time_passes(settings, cluster, model, precision, architecture, tokens))
+        if passes[-1][1] >= LONG_S or tokens >= share:
             break
-        tokens = min(most, 4 * tokens)
+        tokens = min(share, 4 * tokens)
+    pass_s, tokens_per_s = split_pass(passes[-2:])
     return Tryout(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
         gpus=torch.cuda.device_count(),
         driver=driver_version(),
         torch=torch.__version__,
-        tokens_per_s=seen / spent_s,
+        tokens_per_s=tokens_per_s,
+        pass_s=pass_s,
         update_s=_time_update(settings, model, device),
+        copy_s=_time_copies(model, device),
         piece_tokens=most,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         memory_bytes=_memory_bytes(device),
@@ -101,7 +111,7 @@ def _time_passes(
     settings: Settings, cluster: Cluster, model: Transformer, precision: Precision, architecture: Architecture,
     tokens: int,
 ) -> tuple[float, float]:  # fmt: skip
-    """The median time of a pass, and its source and target tokens."""
+    """Source and target tokens of a pass, and its time, both on average."""
     imagined = Imagined(architecture.vocabulary)
     fixed = replays(precision, architecture, cluster.device)
     feed = Feed(
@@ -109,16 +119,42 @@ def _time_passes(
     )
     gradients = Gradients(model, feed, precision, settings.training, cluster, lambda _: None)
     shares = feed.shares(Position(), [1.0], 0)
-    spans, seen = [], []
-    for step in range(1 + REPEATS):
-        share = next(shares)
+    spans: list[float] = []
+    seen: list[int] = []
+    while len(spans) <= REPEATS or sum(spans) < ENOUGH_S:
         started = time.perf_counter()
-        gradients(share, step + 1)
+        share = next(shares)
+        if cluster.device.type == "cuda":  # Batches are made beside it; a processor's threads must make them as well.
+            started = time.perf_counter()
+        gradients(share, len(spans) + 1)
         _finish(cluster.device)
         spans.append(time.perf_counter() - started)
         seen.append(share.source_tokens + share.target_tokens)
         model.zero_grad()
-    return median(spans[1:]), median(seen[1:])  # The first one is cold.
+    return fmean(seen[1:]), fmean(spans[1:])  # The first one is cold.
+
+
+def split_pass(passes: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """What a pass takes whatever its size, and tokens a second beyond that, from tokens and times of one or two."""
+    tokens, spent_s = passes[-1]
+    fewer, less_s = passes[0]
+    if spent_s <= less_s or tokens <= fewer:
+        return 0.0, tokens / spent_s
+    tokens_per_s = (tokens - fewer) / (spent_s - less_s)
+    pass_s = min(max(0.0, spent_s - tokens / tokens_per_s), MOST_FIXED * spent_s)
+    return pass_s, tokens / (spent_s - pass_s)
+
+
+def _time_copies(model: Transformer, device: torch.device) -> float:
+    """Putting all gradients into one message, and taking them out again."""
+    gradients = [torch.zeros_like(parameter) for parameter in model.parameters()]
+    spans = []
+    for _ in range(1 + REPEATS):
+        started = time.perf_counter()
+        take_out(put_together(gradients), gradients)
+        _finish(device)
+        spans.append(time.perf_counter() - started)
+    return median(spans[1:])
 
 
 def _time_update(settings: Settings, model: Transformer, device: torch.device) -> float:
@@ -151,7 +187,8 @@ def main() -> None:
     job = json.load(sys.stdin)
     # As many threads as a worker will have beside its neighbours.
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // job["workers"]))
-    print(json.dumps(asdict(try_out(config.resolve(job["recipe"], job["overrides"]).settings))))
+    settings = config.resolve(job["recipe"], job["overrides"]).settings
+    print(json.dumps(asdict(try_out(settings, job["all_workers"]))))
 
 
 if __name__ == "__main__":

@@ -112,18 +112,18 @@ Wire = Callable[[Cluster, Tensor, Sequence[Tensor]], Tensor]
 
 def send_plain(cluster: Cluster, words: Tensor, gradients: Sequence[Tensor]) -> Tensor:
     """Everything in one message, as it is."""
-    message = cluster.sum(torch.cat([words, _flat(gradients)]))
-    _spread(message[len(words) :], gradients)
+    message = cluster.sum(torch.cat([words, put_together(gradients)]))
+    take_out(message[len(words) :], gradients)
     return message[: len(words)]
 
 
 def send_bf16(cluster: Cluster, words: Tensor, gradients: Sequence[Tensor]) -> Tensor:
     """Half the bytes. The words keep their bits: a count in bfloat16 is inexact past 256."""
-    message = _flat(gradients).bfloat16()
+    message = put_together(gradients).bfloat16()
     finish = cluster.start_sum(message)
     words = cluster.sum(words.clone())
     finish()
-    _spread(message, gradients)
+    take_out(message, gradients)
     return words
 
 
@@ -191,7 +191,7 @@ class LocalSteps:
         self._every, self._wire, self._streaming = every, wire, streaming
         self._outer_rate, self._outer_momentum = rate, momentum
         self._parts = _cut(self._parameters, every if streaming else 1)
-        self._common = [_flat(part) for part in self._parts]
+        self._common = [put_together(part) for part in self._parts]
         """The weights that all workers share: those after each part's last meeting."""
         self._momentum = [torch.zeros_like(common) for common in self._common]
         self._factor = 1.0
@@ -248,7 +248,7 @@ class LocalSteps:
         part, common, momentum = self._parts[number], self._common[number], self._momentum[number]
         words = self._words if self._words is not None else common.new_zeros(words_size(self._cluster.world))
         self._words = None
-        mine = common - _flat(part)
+        mine = common - put_together(part)
         arrive = _start_mean(self._cluster, mine, torch.cat([words, mine.square().sum().view(1)]), self._wire)
 
         def finish() -> Tensor:
@@ -256,7 +256,7 @@ class LocalSteps:
             self._compare(float(moved.square().sum()), float(agreed[-1]) / self._cluster.world)
             momentum.mul_(self._outer_momentum).add_(moved)
             common.sub_(self._outer_rate * (moved + self._outer_momentum * momentum))
-            _spread(common, part)
+            take_out(common, part)
             return agreed[:-1]
 
         return finish
@@ -273,7 +273,7 @@ class LocalSteps:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Begin anew from the present weights, which are common."""
         self._factor = float(state.get("exchange/rate_factor", 1.0))
-        self._common = [_flat(part) for part in self._parts]
+        self._common = [put_together(part) for part in self._parts]
         kept = state.get("exchange/momentum")
         sizes = [len(common) for common in self._common]
         if kept is not None:
@@ -353,12 +353,12 @@ def _from_int8(packed: Tensor, count: int) -> Tensor:
     return (packed[4 * blocks :].view(torch.int8).view(-1, BLOCK).float() * scales).flatten()[:count]
 
 
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
+def put_together(tensors: Sequence[Tensor]) -> Tensor:
     """One vector of all values, a copy."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
-def _spread(message: Tensor, tensors: Sequence[Tensor]) -> None:
+def take_out(message: Tensor, tensors: Sequence[Tensor]) -> None:
     """The reverse: write a vector's values into the tensors."""
     parts = torch.split(message, [tensor.numel() for tensor in tensors])
     for tensor, part in zip(tensors, parts, strict=True):
