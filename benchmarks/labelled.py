@@ -7,11 +7,12 @@ reading.
 
 import contextlib
 import io
+import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,10 +131,29 @@ def _out_of_memory(data: Path) -> Said:
 
 def _overfitting(_data: Path) -> Said:
     """Much training on few pairs."""
+    made = demo.generate(400, seed=3, valid=200, test=1)
+    words = ("training.steps=400", "model.dropout=0", "schedule.policy=constant")
+    return _on_pairs({"train": made.train, "valid": made.valid}, *words)
+
+
+def _converged(_data: Path) -> Said:
+    """Translations by lot: there is nothing to learn but which words there are."""
+    chance = random.Random(3)
+    words = ["".join(chance.choices("abcdefghijklmnop", k=5)) for _ in range(60)]
+
+    def sentence() -> str:
+        return " ".join(chance.choices(words, k=chance.randint(6, 12)))
+
+    pairs = {"train": 60_000, "valid": 300}
+    return _on_pairs({name: [(sentence(), sentence()) for _ in range(count)] for name, count in pairs.items()},
+                     "training.steps=400")  # fmt: skip
+
+
+def _on_pairs(splits: Mapping[str, Iterable[tuple[str, str]]], *words: str) -> Said:
+    """A run that is judged often, on pairs of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        made = demo.generate(400, seed=3, valid=200, test=1)
-        for split, pairs in (("train", made.train), ("valid", made.valid)):
+        for split, pairs in splits.items():
             (folder / f"{split}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
         train, valid = (str(folder / f"{split}.tsv") for split in ("train", "valid"))
         command = [
@@ -141,7 +161,7 @@ def _overfitting(_data: Path) -> Said:
             "--recipe", "tiny", "--out", str(folder / "data"), "tokenizer.vocabulary=400",
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
-        return _here(folder / "data", *JUDGED, "training.steps=400", "model.dropout=0", "schedule.policy=constant")
+        return _here(folder / "data", *JUDGED, *words)
 
 
 def _starved(data: Path) -> Said:
@@ -178,7 +198,7 @@ KINDS = (
     Kind("disk full", _disk_full, frozenset({"checkpoint-failed"})),
     Kind("out of memory", _out_of_memory, frozenset({"memory-cuts"})),
     Kind("undertrained", lambda data: _here(data, *JUDGED, "training.steps=140"), words="Not yet"),
-    Kind("converged", lambda data: _here(data, *JUDGED, "training.steps=800"), words="Yes"),
+    Kind("converged", _converged, words="Yes"),
     Kind("overfitting", _overfitting, frozenset({"overfitting"}), "Too long"),
     Kind("diverging", lambda data: _here(data, *DIVERGING, ends_well=False), frozenset({"diverging"})),
 )

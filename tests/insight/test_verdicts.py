@@ -63,6 +63,10 @@ KINDS = {
     "checkpoint-bound": ({"blocked_s": 5.0}, {"checkpoint-stalls"}),
     "overfitting": ({"valid_loss": turned, "train_loss": power_law}, {"overfitting"}),
     "diverging": ({"train_loss": rising, "valid_loss": rising}, {"diverging"}),
+    "diverged in the first steps": (
+        {"train_loss": lambda step: 8.0 if step == 1 else 90.0, "valid_loss": lambda step: 90.0 - step / 100},
+        {"diverging"},
+    ),
     "out of memory": (
         {"extra": [events.MicroBatchesCut(step=30, micro_batches=4, reason="CUDA out of memory")]}, {"memory-cuts"},
     ),
@@ -128,8 +132,19 @@ def test_an_unfinished_curve_is_told_what_more_steps_would_bring():
     found = answer(story, "trained")
     assert found.verdict.startswith("Not yet")
     assert "3,000" in found.remedy
-    converged = answer(tell(made_run(**KINDS["converged"][0])), "trained")
-    assert converged.verdict.startswith("Yes")
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        KINDS["converged"][0]["valid_loss"],
+        lambda step: 2.0 if step > 80 else 9.0 - step / 15,
+        lambda step: 2.0 + 0.001 * (step // 40 % 2) + (0 if step > 80 else 3.0),
+    ],
+    ids=["a fast power law", "a fall, and then level", "a fall, and then noise"],
+)
+def test_a_curve_that_has_levelled_is_fully_trained(curve):
+    assert answer(tell(made_run(valid_loss=curve)), "trained").verdict.startswith("Yes")
 
 
 def test_parts_that_were_not_measured_are_not_known():

@@ -68,12 +68,14 @@ def _diverging(story: Story) -> Iterator[Answer]:
         return
     part = len(story.steps) // 10
     means = [fmean(step.nll for step in story.steps[n * part : (n + 1) * part]) for n in range(10)]
-    if means[-1] > 1.2 * min(means[:-1]) and means[-2] > 1.1 * min(means[:-2]):
-        at = story.steps[means.index(min(means)) * part].step
+    # The first step's is that of a model which knows nothing: nothing should be above it for long.
+    levels = [story.steps[0].nll, *means]
+    if means[-1] > 1.2 * min(levels[:-1]) and means[-2] > 1.1 * min(levels[:-2]):
+        at = story.steps[max(0, levels.index(min(levels)) - 1) * part].step
         yield Answer(
             "diverging",
             question,
-            f"Yes: the training loss rose from {min(means):.2f} to {means[-1]:.2f} since about step {count(at)}.",
+            f"Yes: the training loss rose from {min(levels):.2f} to {means[-1]:.2f} since about step {count(at)}.",
             ["training loss by tenths of the run: " + ", ".join(f"{mean:.2f}" for mean in means)],
             sure="likely",
             remedy=remedy,

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from dragoman.insight.answer import Answer, not_known
-from dragoman.insight.curves import FEWEST, extrapolate, find_turn, is_flat
+from dragoman.insight.curves import FEWEST, Forecast, extrapolate, find_turn, is_flat
 from dragoman.insight.forecast import cost_of, time_left
 from dragoman.insight.limits import FEWEST_STEPS, MUCH, WAITING, exposed_data_s, find_limits, recent
 from dragoman.insight.noise import gradient_noise
@@ -90,11 +90,14 @@ def trained(story: Story) -> Answer:
             f"Too long: the validation loss was lowest at step {count(lowest.step)}, and more steps make it worse.",
             [f"validation loss {lowest.nll:.3f} then, {done[-1].nll:.3f} at step {count(done[-1].step)}"],
         )
-    steps, losses = [each.step for each in done], [each.nll for each in done]
-    to_step = round(1.5 * steps[-1]) if steps else 0
-    ahead = extrapolate(steps[1:], losses[1:], to_step) if len(steps) > FEWEST else None
-    if ahead is None:
+    if len(done) <= FEWEST:
         return not_known("trained", question, f"a forecast needs {FEWEST + 1} evaluations, and there are {len(done)}")
+    # The steep fall of the beginning says little about the end.
+    tail = done[min(len(done) // 3, len(done) - FEWEST) :]
+    steps, losses = [each.step for each in tail], [each.nll for each in tail]
+    to_step = round(1.5 * steps[-1])
+    # A curve that does not fall any more stays where it is.
+    ahead = extrapolate(steps, losses, to_step) or Forecast(to_step, losses[-1], min(losses), max(losses))
     gain = losses[-1] - ahead.value
     bleus = [each.bleu for each in done if each.bleu is not None]
     evidence = [
