@@ -45,6 +45,12 @@ def test_a_text_is_its_parts(text: str) -> None:
     kept = [part for part, is_kept in parts if is_kept]
     assert Counter(verbatim(text)) <= Counter(kept)
     assert Counter(numbers(text)) <= Counter(re.sub(r"\D", "", part) for part in kept)
+    assert not any(numbers(part) for part, is_kept in parts if not is_kept)
+
+
+def test_a_placeholder_before_a_digit_is_one() -> None:
+    assert verbatim("%s1 and %d_") == ["%s", "%d"]
+    assert verbatim("5 %des") == []
 
 
 def test_a_text_is_cut_only_where_something_was_lost() -> None:
