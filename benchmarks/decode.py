@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 
 import dragoman
 from benchmarks import peers
-from dragoman.config import Decoding, recipe_names
+from dragoman.config import Decoding
 from dragoman.config import Tokenizer as TokenizerSettings
 from dragoman.corpus import demo
 from dragoman.corpus.dataset import DataSet
@@ -42,6 +42,7 @@ from dragoman.model.architecture import architecture_of
 from dragoman.model.packing import Batch, pack_sentences
 from dragoman.model.store import WEIGHTS_FILE, Description
 from dragoman.model.transformer import Transformer
+from dragoman.recipe import recipe_names
 
 BEAM = 4
 LONGEST = 100

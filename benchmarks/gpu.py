@@ -28,7 +28,7 @@ import torch
 
 from benchmarks import marian, peers
 from dragoman.ahead import Ahead
-from dragoman.config import Decoding, Settings, resolve
+from dragoman.config import Decoding, Settings
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import PAD
 from dragoman.decoding.lines import batches
@@ -39,6 +39,7 @@ from dragoman.launch import local
 from dragoman.model.architecture import Architecture
 from dragoman.model.packing import pack_sentences
 from dragoman.model.transformer import Transformer
+from dragoman.recipe import resolve
 from dragoman.rundir import RunDir
 from dragoman.training.cluster import join
 from dragoman.training.feed import Feed, Position, Share

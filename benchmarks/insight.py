@@ -28,7 +28,6 @@ from tests.training.crew import Crew, ThreadCluster
 from benchmarks.labelled import EQUAL, KINDS, train_here
 from benchmarks.machines import SHORT, SLOWER, THIRDS, WARM_STEPS, Line, Runs, measure
 from benchmarks.overhead import TimedRecording
-from dragoman.config import resolve
 from dragoman.corpus.dataset import DataSet
 from dragoman.events import (
     CheckpointSaved,
@@ -43,6 +42,7 @@ from dragoman.insight.forecast import time_left
 from dragoman.insight.report import REPORT_FILE
 from dragoman.insight.story import tell
 from dragoman.launch.local import make_judge
+from dragoman.recipe import resolve
 from dragoman.rundir import EventLog, RunDir
 from dragoman.telemetry.sensors import Sensors
 from dragoman.training import post

@@ -20,13 +20,13 @@ from typing import Any
 from tests.system.hosts import Hosts
 
 from benchmarks.machines import SHORT, Runs
-from dragoman.config import resolve
 from dragoman.corpus import demo
 from dragoman.corpus.shards import Pairs
 from dragoman.insight.limits import find_limits
 from dragoman.insight.story import read_story
 from dragoman.insight.verdicts import answer_all
 from dragoman.launch.local import make_judge
+from dragoman.recipe import resolve
 from dragoman.rundir import RunDir
 from dragoman.training import session
 from dragoman.training.session import Job

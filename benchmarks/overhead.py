@@ -15,10 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from dragoman.config import resolve
 from dragoman.corpus.dataset import DataSet
 from dragoman.events import CheckpointSaved, Event, StepDone
 from dragoman.launch.local import make_judge
+from dragoman.recipe import resolve
 from dragoman.rundir import RunDir
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.cluster import join

@@ -5,12 +5,12 @@ from collections.abc import Generator
 
 import pytest
 
-from dragoman.config import resolve
 from dragoman.corpus import demo
 from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.prepare import prepare
 from dragoman.corpus.sources import Languages, Source
+from dragoman.recipe import resolve
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dragoman import cli, config, events
+from dragoman import cli, events
 from dragoman.corpus import catalog
 from dragoman.errors import DragomanError
+from dragoman.recipe import as_markdown
+from dragoman.verbs.corpus import find_corpus
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = Path(__file__).parents[1] / "README.md"
@@ -34,9 +36,7 @@ def test_every_command_is_documented(command):
 
 
 def test_every_setting_is_documented_as_it_is():
-    assert (DOCS / "settings.md").read_text() == config.as_markdown(), (
-        "run `python -m dragoman.config > docs/settings.md`"
-    )
+    assert (DOCS / "settings.md").read_text() == as_markdown(), "run `python -m dragoman.recipe > docs/settings.md`"
 
 
 @pytest.mark.parametrize("name", events.KINDS)
@@ -121,4 +121,4 @@ def test_the_catalog_can_be_listed():
 @pytest.mark.parametrize("languages", ["en", "en-de-fr", "en-en", "-de"])
 def test_a_direction_that_is_none_is_refused(languages):
     with pytest.raises(DragomanError, match="not a direction"):
-        cli._find_corpus(["a.tsv"], [], [], languages, None, None, None)
+        find_corpus(["a.tsv"], [], [], languages, None, None, None)

@@ -10,7 +10,8 @@ import pytest
 import typer
 import yaml
 
-from dragoman import cli, config
+from dragoman import cli
+from dragoman.recipe import recipe_names, resolve
 
 ROOT = Path(__file__).parents[1]
 MACHINES = ROOT / "examples" / "machines"
@@ -30,7 +31,7 @@ def test_every_example_is_listed():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*recipe*.toml")), ids=lambda path: path.name)
 def test_recipes_can_be_read(path):
-    assert config.resolve(str(path)).settings
+    assert resolve(str(path)).settings
 
 
 def test_the_script_for_slurm_is_sound():
@@ -56,7 +57,7 @@ def test_the_job_for_kubeflow_is_sound():
     trainer = job["spec"]["trainer"]
     assert trainer["command"][0] == "torchrun"
     assert trainer["command"][-2:] == ["-m", "dragoman"]
-    assert parse(trainer["args"])["recipe"] in config.recipe_names()
+    assert parse(trainer["args"])["recipe"] in recipe_names()
     assert parse(trainer["args"])["out"].is_relative_to("/work")
 
 

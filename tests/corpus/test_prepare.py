@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragoman.config import Settings, resolve
+from dragoman.config import Settings
 from dragoman.corpus import blocks, demo
 from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.dataset import DataSet, Manifest
 from dragoman.corpus.prepare import prepare
 from dragoman.corpus.sources import Languages, Source
 from dragoman.errors import CorpusError, DragomanError
+from dragoman.recipe import resolve
 
 EN_DE = Languages("en", "de")
 SETTINGS = resolve(None, ["tokenizer.vocabulary=500", "corpus.valid_pairs=50", "corpus.test_pairs=20"]).settings
@@ -218,7 +219,7 @@ def test_killed_at_random_moments_it_goes_on_and_ends_with_the_same_bytes(tmp_pa
     write_tsv(text, demo.generate(20_000, seed=4, valid=1, test=1).train)
     program = (
         "import sys; from pathlib import Path\n"
-        "from dragoman.config import resolve\n"
+        "from dragoman.recipe import resolve\n"
         "from dragoman.corpus import prepare as module\n"
         "from dragoman.corpus.catalog import Corpus\n"
         "from dragoman.corpus.sources import Languages, Source\n"

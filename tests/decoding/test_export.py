@@ -12,7 +12,6 @@ import sentencepiece
 import torch
 
 import dragoman
-from dragoman.config import recipe_names
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
@@ -24,6 +23,7 @@ from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
 from dragoman.launch import local
 from dragoman.model.store import WEIGHTS_FILE
+from dragoman.recipe import recipe_names
 from dragoman.training.session import Job
 
 from ..models import LINES, learned, saved, slim

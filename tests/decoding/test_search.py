@@ -11,13 +11,14 @@ from benchmarks import peers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.config import Decoding, recipe_names
+from dragoman.config import Decoding
 from dragoman.decoding import search as search_module
 from dragoman.decoding.search import Hypothesis, Marks, length_limits, length_penalty, search
 from dragoman.errors import DragomanError
 from dragoman.model.architecture import Architecture, architecture_of
 from dragoman.model.packing import Batch, pack_sentences
 from dragoman.model.transformer import Transformer
+from dragoman.recipe import recipe_names
 
 PAD, UNKNOWN, START, END = range(4)
 MARKS = Marks(START, END, (PAD, UNKNOWN, START))

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from dragoman import events
-from dragoman.config import resolve
 from dragoman.events import Event, StepDone
+from dragoman.recipe import resolve
 
 MBIT = 1e6
 

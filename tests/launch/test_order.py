@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from dragoman.config import resolve
 from dragoman.launch.order import Muster, Order, home_folder
 from dragoman.launch.ssh import Machine
+from dragoman.recipe import resolve
 
 MUSTER = Muster({"a": 1, "b": 2}, {"a": ("eth0", "198.51.100.1"), "b": ("ens3", "198.51.100.2")}, newest=None)
 

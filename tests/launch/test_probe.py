@@ -4,9 +4,9 @@ import sys
 import pytest
 import torch
 
-from dragoman.config import resolve
 from dragoman.launch.checks import settings_digest
 from dragoman.launch.probe import probe
+from dragoman.recipe import resolve
 
 
 def test_a_host_reports_what_it_has(data, tmp_path):

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.config import resolve
 from dragoman.launch import tryout
 from dragoman.launch.tryout import LONGEST, MOST_FIXED, Imagined, split_pass, try_out
 from dragoman.model.architecture import Architecture, parameter_count
+from dragoman.recipe import resolve
 
 from ..small import TINY
 

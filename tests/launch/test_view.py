@@ -2,9 +2,9 @@ import io
 
 from rich.console import Console
 
-from dragoman.config import resolve
 from dragoman.events import RunEnded, RunStarted
 from dragoman.launch.view import View
+from dragoman.recipe import resolve
 
 STARTED = RunStarted(
     run="base", version="1", torch_version="2", world=2, device="CPU", host="a", parameters=10, precision="fp32",

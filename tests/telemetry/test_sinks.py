@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from dragoman import events
-from dragoman.config import resolve
 from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone
+from dragoman.recipe import resolve
 from dragoman.telemetry.sentences import _ENDINGS, sentence
 from dragoman.telemetry.sinks import Pace, TensorBoardSink, TerminalSink
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from dragoman.config import Settings, resolve
+from dragoman.config import Settings
 from dragoman.corpus.dataset import DataSet
 from dragoman.events import Event
 from dragoman.model.transformer import Transformer
+from dragoman.recipe import resolve
 from dragoman.rundir import RunDir
 from dragoman.training.cluster import join
 from dragoman.training.evaluate import Quality

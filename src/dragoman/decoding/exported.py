@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragoman.config import Decoding, settings_from_json
+from dragoman.config import Decoding
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.lines import LineTranslator, Source, batches
 from dragoman.errors import DragomanError
+from dragoman.recipe import settings_from_json
 from dragoman.rundir import read_json
 
 if TYPE_CHECKING:

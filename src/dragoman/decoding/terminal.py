@@ -12,7 +12,6 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.markup import escape
 
-from dragoman.config import resolve
 from dragoman.corpus.dataset import DataSet, Split
 from dragoman.decoding import scoring, side_by_side
 from dragoman.decoding.card import Circumstances
@@ -23,6 +22,7 @@ from dragoman.decoding.lines import LOOK_AHEAD, Candidate, LineTranslator, Trans
 from dragoman.decoding.translator import load
 from dragoman.errors import DragomanError
 from dragoman.progress import Progress
+from dragoman.recipe import resolve
 from dragoman.rundir import write_atomic
 from dragoman.terminal import progress_bars, size, table
 

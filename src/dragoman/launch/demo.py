@@ -7,7 +7,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from dragoman import config
 from dragoman.corpus import catalog
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.prepare import prepare
@@ -16,6 +15,7 @@ from dragoman.decoding import scoring
 from dragoman.decoding.translator import load
 from dragoman.insight.report import report
 from dragoman.launch import local
+from dragoman.recipe import resolve
 from dragoman.terminal import progress_bars, span, table
 from dragoman.training.session import Job
 
@@ -32,7 +32,7 @@ SENTENCES = (
 def run(out: Path, workers: int, console: Console, overrides: Sequence[str] = ()) -> None:
     """Prepare, train, score, translate and report. A demo that was interrupted goes on."""
     started = time.perf_counter()
-    settings = config.resolve(RECIPE, overrides).settings
+    settings = resolve(RECIPE, overrides).settings
     data_path, run_path = out / "data", out / "run"
 
     _heading(console, "1. Prepare", f"dragoman prepare demo --recipe {RECIPE} --out {data_path}")

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import torch
 
-from dragoman import config
 from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
 from dragoman.launch.checks import Report, checkpoint_bytes, settings_digest
 from dragoman.model.architecture import Architecture, parameter_count
+from dragoman.recipe import resolve
 from dragoman.training import checkpoint
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ def probe(recipe: str, overrides: Sequence[str], data: str, out: str, *, elastic
     problems: list[str] = []
     if elastic and importlib.util.find_spec("torchft") is None:
         problems.append("torchft is not installed, which --elastic needs: install dragoman[elastic].")
-    settings = _find(problems, lambda: config.resolve(recipe, overrides).settings)
+    settings = _find(problems, lambda: resolve(recipe, overrides).settings)
     found = _find(problems, lambda: whole_data_set(Path(data)))
     parameters = needed_bytes = 0
     if settings is not None and found is not None:

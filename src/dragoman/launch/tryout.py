@@ -15,13 +15,13 @@ import numpy as np
 import psutil
 import torch
 
-from dragoman import config
 from dragoman.config import Settings
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.launch.examination import Tryout
 from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
+from dragoman.recipe import resolve
 from dragoman.telemetry.sensors import driver_version, nominal_speeds
 from dragoman.training.cluster import Cluster
 from dragoman.training.exchange import put_together, take_out
@@ -187,7 +187,7 @@ def main() -> None:
     job = json.load(sys.stdin)
     # As many threads as a worker will have beside its neighbours.
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // job["workers"]))
-    settings = config.resolve(job["recipe"], job["overrides"]).settings
+    settings = resolve(job["recipe"], job["overrides"]).settings
     print(json.dumps(asdict(try_out(settings, job["all_workers"]))))
 
 

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dragoman.config import Model, resolve
+from dragoman.config import Model
+from dragoman.recipe import resolve
 
 
 class Architecture(Model):

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from dragoman.config import Settings, settings_from_json
+from dragoman.config import Settings
 from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
 from dragoman.events import CeilingMeasured, Event, RunEnded, RunStarted
+from dragoman.recipe import settings_from_json
 from dragoman.rundir import EventLog, RunDir, locked, read_json, write_json
 from dragoman.telemetry.sensors import Sensors
 from dragoman.telemetry.sinks import Sink, TensorBoardSink, TerminalSink

@@ -1,0 +1,225 @@
+"""Recipes: settings that were chosen together, read from TOML files and changed by `key=value`.
+
+A recipe is a TOML file with the sections below; the shipped ones lie in `recipes/`. Whatever it leaves out keeps the
+default, and `dragoman config RECIPE` shows where each value came from.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from dragoman.config import Section, Settings
+from dragoman.errors import DragomanError, SettingsError
+
+RECIPES = Path(__file__).parent / "recipes"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One resolved setting, as `dragoman config` shows it."""
+
+    key: str
+    value: Any
+    origin: str
+    about: str
+    allowed: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings together with where each came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+    def listing(self) -> list[Setting]:
+        rows = []
+        for key, field in known_fields():
+            section, name = key.split(".")
+            value = getattr(getattr(self.settings, section), name)
+            origin = self.origins.get(key, "default")
+            rows.append(Setting(key, value, origin, field.description or "", allowed_values(field)))
+        return rows
+
+
+def known_fields() -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting as `section.name`, with its declaration."""
+    for section, holder in Settings.model_fields.items():
+        kind = holder.annotation
+        assert isinstance(kind, type)
+        assert issubclass(kind, Section)
+        for name, field in kind.model_fields.items():
+            yield f"{section}.{name}", field
+
+
+def recipe_names() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def resolve(recipe: str | None = None, overrides: Sequence[str] = ()) -> Resolved:
+    """Defaults, then the recipe, then `key=value` overrides. All problems are reported at once."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    problems: list[str] = []
+    if recipe is not None:
+        for section, content in _read_recipe(recipe).items():
+            if not isinstance(content, dict):
+                problems.append(_unknown(section, content))
+                continue
+            for name, value in content.items():
+                values[f"{section}.{name}"] = value
+                origins[f"{section}.{name}"] = f"recipe {Path(recipe).stem}"
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            problems.append(f"'{override}' is no setting: write it as key=value, for example cleaning.max_words=100")
+            continue
+        values[key.strip()] = _parse_value(text.strip())
+        origins[key.strip()] = "command line"
+
+    settings, found = _validate(values)
+    if settings is None or problems:
+        raise SettingsError([*problems, *found])
+    return Resolved(settings, origins)
+
+
+def settings_from_json(content: Mapping[str, Any]) -> Settings:
+    """Settings as a run or a data set recorded them."""
+    flat = {f"{section}.{name}": value for section, part in content.items() for name, value in part.items()}
+    settings, problems = _validate(flat)
+    if settings is None:
+        raise SettingsError(problems)
+    return settings
+
+
+def _read_recipe(recipe: str) -> dict[str, Any]:
+    shipped = RECIPES / f"{recipe}.toml"
+    path = shipped if shipped.exists() else Path(recipe)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        near = difflib.get_close_matches(recipe, recipe_names(), n=1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        shipped_names = ", ".join(recipe_names())
+        raise DragomanError(
+            f"There is no recipe '{recipe}': {hint}shipped are {shipped_names}; or give the path of a TOML file."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DragomanError(f"{path} is not valid TOML: {error}. Mend that line.") from None
+
+
+def _parse_value(text: str) -> Any:
+    """A value as TOML writes it; a bare word is taken as text, so that quotes are not needed in a shell."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _validate(values: Mapping[str, Any]) -> tuple[Settings | None, list[str]]:
+    fields = dict(known_fields())
+    problems = [_unknown(key, value) for key, value in values.items() if key not in fields]
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        if key in fields:
+            section, name = key.split(".")
+            nested.setdefault(section, {})[name] = value
+    try:
+        settings = Settings.model_validate(nested)
+    except ValidationError as error:
+        seen: set[str] = set()
+        for problem in error.errors():
+            key = ".".join(str(part) for part in problem["loc"][:2])
+            if key in seen:
+                continue
+            seen.add(key)
+            if key in fields:
+                problems.append(_out_of_range(key, values[key], fields[key]))
+            else:
+                problems.append(str(problem.get("ctx", {}).get("error", problem["msg"])))
+        return None, problems
+    return (None if problems else settings), problems
+
+
+def _unknown(key: str, value: Any) -> str:
+    near = difflib.get_close_matches(key, [name for name, _ in known_fields()], n=1, cutoff=0.5)
+    remedy = f"did you mean {near[0]}?" if near else "`dragoman config` lists all settings."
+    return f"{key} = {show_value(value)} is not a setting: {remedy}"
+
+
+def _out_of_range(key: str, value: Any, field: FieldInfo) -> str:
+    default = show_value(field.default)
+    return f"{key} = {show_value(value)} is not allowed: give {allowed_values(field)} (the default is {default})."
+
+
+def show_value(value: Any) -> str:
+    """A value as one would write it in a recipe."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(show_value(item) for item in value) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def allowed_values(field: FieldInfo) -> str:
+    """What a setting may be, in words."""
+    return _allowed(field.annotation, field.metadata)
+
+
+def _allowed(kind: Any, metadata: Sequence[Any]) -> str:
+    if get_origin(kind) is Annotated:
+        inner, *extra = get_args(kind)
+        flat = [item for part in extra for item in (part.metadata if isinstance(part, FieldInfo) else [part])]
+        return _allowed(inner, flat)
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(show_value(option) for option in get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"a list, each {_allowed(get_args(kind)[0], [])}"
+    if kind is bool:
+        return "true or false"
+    if kind in (int, float):
+        return f"{'a whole number' if kind is int else 'a number'}{_bounds(metadata)}"
+    return "text"
+
+
+def _bounds(metadata: Sequence[Any]) -> str:
+    words = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
+    bounds = [
+        f"{words[name]} {getattr(constraint, name):,}"
+        for name in ("ge", "gt", "le", "lt")
+        for constraint in metadata
+        if hasattr(constraint, name)
+    ]
+    return " " + " ".join(bounds) if bounds else ""
+
+
+def as_markdown() -> str:
+    """The reference page of all settings, made from what stands here."""
+    lines = ["# Settings", "", (__doc__ or "").partition("\n\n")[2].strip(), ""]
+    lines += ["This page is made by `python -m dragoman.recipe > docs/settings.md`; a test keeps it true.", ""]
+    section = ""
+    for row in Resolved(Settings(), {}).listing():
+        if row.key.partition(".")[0] != section:
+            section = row.key.partition(".")[0]
+            about = (type(getattr(Settings(), section)).__doc__ or "").strip()
+            lines += [
+                "",
+                f"## {section}",
+                "",
+                about,
+                "",
+                "| setting | default | allowed | what it is |",
+                "|---|---|---|---|",
+            ]
+        lines.append(f"| `{row.key}` | `{show_value(row.value)}` | {row.allowed} | {row.about} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")

@@ -1,0 +1,115 @@
+"""From a data set to a model: here, on several machines, or on the demo's corpus."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dragoman.errors import DragomanError
+from dragoman.verbs.frame import InterruptedByUserError, app, open_console
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe or the path of a TOML file.", show_default=False)],
+    data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an earlier one goes on.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value", show_default=False)] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Workers here; by default one a GPU, or one.")
+    ] = None,
+) -> None:
+    """Train a model, or go on with a run that was interrupted.
+
+    Ctrl-C ends the step, saves and leaves; the same command goes on, exactly. A second Ctrl-C leaves at once.
+
+    **Examples**
+
+        dragoman train tiny --data data/demo --out runs/demo --workers 2
+
+        dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
+    """
+    from dragoman.corpus.dataset import DataSet
+    from dragoman.launch import local, scheduler
+    from dragoman.recipe import resolve
+    from dragoman.training.session import Job
+
+    scheduler.join_world()
+    settings = resolve(recipe, overrides or []).settings
+    DataSet(data).pairs("valid")
+    count = workers or local.default_workers()
+    reason = local.train(Job(settings, data, out, local.worker_threads(count)), count)
+    if reason == "diverged":
+        raise typer.Exit(1)
+
+
+def launch(
+    words: Annotated[list[str], typer.Argument(metavar="-- train RECIPE ...", help="What to run on all of them.")],
+    hosts: Annotated[
+        str, typer.Option("--hosts", help="Machines, as ssh knows them: a,b:2,user@c:4 (workers after the colon).")
+    ],
+    elastic: Annotated[
+        bool, typer.Option("--elastic", help="Go on without machines that are lost, and with those that come back.")
+    ] = False,
+    push: Annotated[bool, typer.Option("--push", help="Copy data set and recipe there first, with rsync.")] = False,
+    ssh_config: Annotated[
+        Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")
+    ] = None,
+    python: Annotated[
+        str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
+    ] = sys.executable,
+) -> None:
+    """Train on several machines, reached by ssh.
+
+    Before anything starts, all machines are compared; what differs is named with its remedy. The first keeps the run.
+    Ctrl-C lets all end their step and save; the same command goes on, also with other machines.
+
+    **Examples**
+
+        dragoman launch --hosts a,b -- train transformer-base --data data/wmt16 --out runs/base
+
+        dragoman launch --hosts a,b,c --elastic -- train transformer-base --data data/wmt16 --out runs/base
+
+        dragoman launch --hosts localhost,big:4 --push -- train small --data data/own --out runs/own training.steps=9000
+    """
+    from dragoman.launch import launcher
+    from dragoman.launch.order import Order
+    from dragoman.launch.ssh import Client, parse_hosts
+    from dragoman.recipe import resolve
+
+    if words[0] != "train":
+        raise DragomanError(
+            f"launch runs train, not {words[0]}: write `dragoman launch --hosts a,b -- train RECIPE ...`."
+        )
+    given = typer.main.get_group(app).commands["train"].make_context("train", words[1:]).params
+    if given["workers"] is not None:
+        raise DragomanError(
+            "--workers is for one machine: write the workers of each after its name, as in --hosts a:2,b:2."
+        )
+    overrides = given["overrides"] or []
+    order = Order(
+        machines=parse_hosts(hosts), recipe=given["recipe"], data=given["data"], out=given["out"],
+        overrides=overrides, settings=resolve(given["recipe"], overrides).settings, push=push,
+        elastic=elastic,
+    )  # fmt: skip
+    try:
+        reason = launcher.launch(order, Client(ssh_config, python), open_console())
+    except KeyboardInterrupt:
+        raise InterruptedByUserError("interrupted before anything was started.") from None
+    if reason == "diverged":
+        raise typer.Exit(1)
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the data and the run.")] = Path("runs/demo"),
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Workers on this machine.")] = 2,
+) -> None:
+    """Walk the whole road on a small corpus: prepare, train, evaluate, translate. A few minutes on two cores.
+
+    **Example**
+
+        dragoman demo
+    """
+    from dragoman.launch.demo import run
+
+    run(out, workers, open_console())
