@@ -90,7 +90,7 @@ def measure_doctor(data: Path) -> Iterator[Line]:
         for rate in RATES:
             with Hosts(names, rate=rate, quotas=quotas) as bed:
                 started = time.perf_counter()
-                predicted = _predict(bed, names)
+                predicted = _predict(bed, names, data)
                 spans.append(time.perf_counter() - started)
                 runs = Runs(bed, data)
                 for method, predicted_s in predicted.items():
@@ -110,19 +110,19 @@ def measure_doctor(data: Path) -> Iterator[Line]:
     yield Line("doctor: longest examination", "60 s", f"{max(spans):.0f} s", max(spans))
 
 
-def _predict(bed: Hosts, names: Sequence[str]) -> dict[str, float]:
+def _predict(bed: Hosts, names: Sequence[str], data: Path) -> dict[str, float]:
     """By method, from one examination."""
     others = ("bf16", "local")
-    found = _consult(bed, names, *(word for method in others for word in ("--what-if", f"exchange={method}")))
+    found = _consult(bed, names, data, *(word for method in others for word in ("--what-if", f"exchange={method}")))
     plans = found["plans"]
     methods = {"plain": plans["as it is"], **{method: plans[f"exchange={method}"] for method in others}}
     return {method: float(plan["step_s"]) for method, plan in methods.items()}
 
 
-def _consult(bed: Hosts, names: Sequence[str], *words: str) -> Any:
+def _consult(bed: Hosts, names: Sequence[str], data: Path, *words: str) -> Any:
     command = [
         sys.executable, "-m", "dragoman", "doctor", "--hosts", ",".join(names), "--ssh-config", str(bed.ssh_config),
-        "--json", *words, "tiny", "exchange.method=plain", *EQUAL,
+        "--json", "--data", str(data), *words, "tiny", "exchange.method=plain", *EQUAL,
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout:
@@ -140,7 +140,7 @@ def measure_story(data: Path) -> list[Line]:
         for host in bed:
             host.set_rate(rate)
         started = time.perf_counter()
-        plan = _consult(bed, ("a", "b"))["plans"]["as it is"]
+        plan = _consult(bed, ("a", "b"), data)["plans"]["as it is"]
         spent_s = time.perf_counter() - started
     cause = next((each for each in plan["sentences"] if each.startswith("The port between")), "")
     told = bool(cause) and not plan["sensible"] and any("exchange.method=local" in each for each in plan["remedies"])

@@ -22,6 +22,12 @@ def test_a_machine_is_tried_with_the_model_of_the_recipe(monkeypatch):
     assert found.device == "CPU" or found.gpus
 
 
+def test_sentences_can_be_as_long_as_those_of_a_data_set():
+    assert {tuple(pair) for pair in Imagined(1000, [(3, 4), (5, 9)]).lengths().tolist()} == {(3, 4), (5, 9)}
+    settings = resolve(None, [*TINY, "tokenizer.vocabulary=400"]).settings
+    assert try_out(settings, workers=2, lengths=[(3, 4), (300, 310)]).tokens_per_s > 0
+
+
 def test_imagined_sentences_are_as_long_as_they_say():
     imagined = Imagined(1000)
     lengths = imagined.lengths()

@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from dragoman.config import Settings
+from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
 from dragoman.insight.doctor import Budget, Diagnosis, changed, diagnose
 from dragoman.insight.predictor import METHODS, Plan, wire_time
 from dragoman.launch.checks import Problem, checkpoint_bytes, compare_clocks
 from dragoman.launch.crew import Crew
-from dragoman.launch.examination import Examination, Tryout, examine, measure_links, try_out_all
+from dragoman.launch.examination import Examination, Exercise, Tryout, examine, measure_links, try_out_all
 from dragoman.launch.network import Address
 from dragoman.launch.order import Order
 from dragoman.launch.ssh import Client, Machine
@@ -22,6 +23,8 @@ from dragoman.training import method
 
 ASSUMED_BITS_PER_S = 1e9
 """Of a link that a question is about, where there is none to measure."""
+SAMPLED_PAIRS = 4000
+"""Of a data set, whose lengths are told to all machines."""
 NOTICEABLE_S = 0.1
 """An exchange that takes less holds up no step that is worth a warning."""
 
@@ -63,12 +66,21 @@ def _with_method(plan: Plan, settings: Settings) -> Plan:
     return Plan(**{**asdict(plan), "method": choice.method, "every": choice.every})
 
 
+def exercise_on(data: DataSet | None, recipe: str, overrides: Sequence[str]) -> Exercise:
+    """The recipe as it is, or with the vocabulary of a data set and sentences as long as there."""
+    if data is None:
+        return Exercise(recipe, overrides)
+    lengths = data.pairs("train").lengths()
+    some = lengths[:: max(1, len(lengths) // SAMPLED_PAIRS)].tolist()
+    vocabulary = f"tokenizer.vocabulary={data.tokenizer.padded_size}"
+    return Exercise(recipe, [*overrides, vocabulary], [(source, target) for source, target in some])
+
+
 def consult(
-    machines: Sequence[Machine], recipe: str, overrides: Sequence[str], settings: Settings, client: Client,
-    questions: Sequence[str],
-) -> tuple[Examination, dict[str, Diagnosis]]:  # fmt: skip
+    machines: Sequence[Machine], exercise: Exercise, settings: Settings, client: Client, questions: Sequence[str]
+) -> tuple[Examination, dict[str, Diagnosis]]:
     """Examine the machines, and judge the plan as it is and as each question would have it."""
-    found = examine(machines, recipe, overrides, client)
+    found = examine(machines, exercise, client)
     plan, budget = make_plan(found, machines, settings), _budget(settings, len(machines))
     diagnoses = {"": _diagnose(found, plan, budget)}
     for question in questions:
@@ -123,7 +135,7 @@ def forewarn(order: Order, crew: Crew, addresses: Mapping[str, Address], paramet
     if wire_time(plan) < NOTICEABLE_S:
         return
     console.print("The link is slow: trying out how long a step computes.", highlight=False)
-    tryouts = try_out_all(crew, order.machines, order.recipe, order.overrides)
+    tryouts = try_out_all(crew, order.machines, Exercise(order.recipe, order.overrides))
     found = Examination(tryouts, links, {})
     plan = replace(make_plan(found, order.machines, order.settings), parameters=parameters)
     diagnosis = _diagnose(found, plan, _budget(order.settings, len(names)))

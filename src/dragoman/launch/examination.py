@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import permutations
 
 from dragoman.launch.agent import dragoman_version
@@ -15,6 +15,16 @@ from dragoman.launch.ssh import Client, Machine
 
 Pair = tuple[str, str]
 """A host that sends, and one that receives."""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What machines are tried with."""
+
+    recipe: str
+    overrides: Sequence[str]
+    lengths: Sequence[tuple[int, int]] = ()
+    """Source and target tokens of some pairs; without them, those of news are imagined."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class Examination:
     """By how much each host's clock is ahead of this machine's."""
 
 
-def examine(machines: Sequence[Machine], recipe: str, overrides: Sequence[str], client: Client) -> Examination:
+def examine(machines: Sequence[Machine], exercise: Exercise, client: Client) -> Examination:
     """Let every machine train a little, and then every pair of them send each other messages."""
     names = [machine.name for machine in machines]
     with Crew(machines, client) as crew:
@@ -64,7 +74,7 @@ def examine(machines: Sequence[Machine], recipe: str, overrides: Sequence[str], 
         problems += compare_versions(dragoman_version(), {host: str(each["dragoman"]) for host, each in hellos.items()})
         if problems:
             raise HostsError(problems)
-        tryouts = try_out_all(crew, machines, recipe, overrides)
+        tryouts = try_out_all(crew, machines, exercise)
         links = {}
         if len(names) > 1:
             ways, problems = find_ways(crew, names)
@@ -74,9 +84,9 @@ def examine(machines: Sequence[Machine], recipe: str, overrides: Sequence[str], 
         return Examination(tryouts, links, clocks_s)
 
 
-def try_out_all(crew: Crew, machines: Sequence[Machine], recipe: str, overrides: Sequence[str]) -> dict[str, Tryout]:
+def try_out_all(crew: Crew, machines: Sequence[Machine], exercise: Exercise) -> dict[str, Tryout]:
     """A few real training passes on every machine, all at the same time."""
-    job = {"recipe": recipe, "overrides": list(overrides), "all_workers": sum(each.workers or 1 for each in machines)}
+    job = {**asdict(exercise), "all_workers": sum(each.workers or 1 for each in machines)}
     answers, lost = crew.ask_all(
         {each.name: ("tryout", {"job": {**job, "workers": each.workers or 1}}) for each in machines}
     )

@@ -43,17 +43,23 @@ RATE = 1e-6
 
 
 class Imagined:
-    """Sentences as long as those of the news, of random tokens."""
+    """Sentences of random tokens, as long as those of a data set, or of the news."""
 
     start = 1
 
-    def __init__(self, vocabulary: int) -> None:
+    def __init__(self, vocabulary: int, lengths: Sequence[tuple[int, int]] = ()) -> None:
         self._random = np.random.default_rng(1)
         self._vocabulary = vocabulary
+        self._lengths = self._draw(lengths) if lengths else self._of_news()
+
+    def _draw(self, lengths: Sequence[tuple[int, int]]) -> Any:
+        return self._random.choice(np.array(lengths, np.int32), SENTENCES)
+
+    def _of_news(self) -> Any:
         drawn = self._random.lognormal(3.1, 0.5, SENTENCES)
         source = np.clip(drawn, 4, LONGEST).astype(np.int32)
         target = np.clip(drawn * self._random.normal(1.05, 0.1, SENTENCES), 4, LONGEST).astype(np.int32)
-        self._lengths = np.stack([source, target], axis=1)
+        return np.stack([source, target], axis=1)
 
     def lengths(self) -> Any:
         return self._lengths
@@ -64,28 +70,30 @@ class Imagined:
         return source, target
 
 
-def try_out(settings: Settings, workers: int = 1) -> Tryout:
+def try_out(settings: Settings, workers: int = 1, lengths: Sequence[tuple[int, int]] = ()) -> Tryout:
     """Train a few passes as one of so many workers, and throw away what was learnt."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cluster = Cluster(0, 1, 1, device)
     try:
-        return _try_out(settings, cluster, workers)
+        return _try_out(settings, cluster, workers, lengths)
     finally:
         cluster.leave()
 
 
-def _try_out(settings: Settings, cluster: Cluster, workers: int) -> Tryout:
+def _try_out(settings: Settings, cluster: Cluster, workers: int, lengths: Sequence[tuple[int, int]]) -> Tryout:
     device = cluster.device
     architecture = Architecture(vocabulary=settings.tokenizer.vocabulary, **settings.model.model_dump())
+    imagined = Imagined(architecture.vocabulary, lengths)
+    longest = int(imagined.lengths().max())
     model = Transformer(architecture).to(device)
     precision = Precision.choose(settings, device)
-    most = max(micro_tokens(settings, architecture, device, 1), LONGEST)
-    share = max(LONGEST, min(most, settings.batch.tokens // workers))
+    most = max(micro_tokens(settings, architecture, device, 1), longest)
+    share = max(longest, min(most, settings.batch.tokens // workers))
     # A GPU compiles for each size: it is tried with the one that it will be used with.
-    tokens = min(FIRST_TOKENS, share) if device.type == "cpu" else most
+    tokens = max(longest, min(FIRST_TOKENS, share)) if device.type == "cpu" else most
     passes: list[tuple[float, float]] = []
     while True:
-        passes.append(_time_passes(settings, cluster, model, precision, architecture, tokens))
+        passes.append(_time_passes(settings, cluster, model, precision, imagined, tokens))
         if passes[-1][1] >= LONG_S or tokens >= share:
             break
         tokens = min(share, 4 * tokens)
@@ -108,12 +116,10 @@ def _try_out(settings: Settings, cluster: Cluster, workers: int) -> Tryout:
 
 
 def _time_passes(
-    settings: Settings, cluster: Cluster, model: Transformer, precision: Precision, architecture: Architecture,
-    tokens: int,
+    settings: Settings, cluster: Cluster, model: Transformer, precision: Precision, imagined: Imagined, tokens: int,
 ) -> tuple[float, float]:  # fmt: skip
     """Source and target tokens of a pass, and its time, both on average."""
-    imagined = Imagined(architecture.vocabulary)
-    fixed = replays(precision, architecture, cluster.device)
+    fixed = replays(precision, model.architecture, cluster.device)
     feed = Feed(
         cast(Pairs, imagined), cast(Tokenizer, imagined), tokens, settings.batch.seed, tokens, fixed_sizes=fixed
     )
@@ -188,7 +194,7 @@ def main() -> None:
     # As many threads as a worker will have beside its neighbours.
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // job["workers"]))
     settings = resolve(job["recipe"], job["overrides"]).settings
-    print(json.dumps(asdict(try_out(settings, job["all_workers"]))))
+    print(json.dumps(asdict(try_out(settings, job["all_workers"], job["lengths"]))))
 
 
 if __name__ == "__main__":

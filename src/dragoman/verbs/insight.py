@@ -16,6 +16,9 @@ def doctor(
         typer.Argument(metavar="[RECIPE] [key=value]...", help="What is to be trained; by default transformer-base."),
     ] = None,
     hosts: Annotated[str, typer.Option("--hosts", help="Machines, as for launch; by default this one.")] = "localhost",
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Try it with sentences as long as this data set's; else as news.")
+    ] = None,
     what_if: Annotated[
         list[str] | None,
         typer.Option("--what-if", help="Answer for other machines too: link=1gbit,hosts=4,exchange=bf16"),
@@ -37,8 +40,11 @@ def doctor(
 
         dragoman doctor tiny
 
+        dragoman doctor --hosts a,b transformer-base --data data/wmt16
+
         dragoman doctor --hosts a,b transformer-base --what-if link=1gbit --what-if hosts=4,exchange=bf16
     """
+    from dragoman.corpus.dataset import DataSet
     from dragoman.launch import doctor as doctors
     from dragoman.launch.ssh import Client, parse_hosts
     from dragoman.recipe import resolve
@@ -50,7 +56,8 @@ def doctor(
     recipe = recipes[0] if recipes else "transformer-base"
     settings = resolve(recipe, overrides).settings
     client = Client(ssh_config, python)
-    found, diagnoses = doctors.consult(parse_hosts(hosts), recipe, overrides, settings, client, what_if or [])
+    exercise = doctors.exercise_on(DataSet(data) if data else None, recipe, overrides)
+    found, diagnoses = doctors.consult(parse_hosts(hosts), exercise, settings, client, what_if or [])
     if as_json:
         print_json(doctors.as_json(found, diagnoses, settings))
     else:
