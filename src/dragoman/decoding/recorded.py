@@ -23,6 +23,8 @@ STEPS_UNASKED = 6
 """Steps between two questions: each waits until the GPU has come to its end."""
 DONE_SHARE = 0.4
 """Share of sentences that must be done before the batch shrinks: that costs a recording."""
+FEW = 256
+"""Sentences from which down a step takes as long whatever their number: these stay together to the end."""
 
 
 class RecordedBeams:
@@ -147,7 +149,7 @@ class RecordedBeams:
     def _drop_done(self, everything: bool) -> bool:
         """Takes sentences out that are done, if they are many; at the end of the room they all are. Says if it did."""
         done = [True] * len(self._origins) if everything else self._done.tolist()
-        if sum(done) < DONE_SHARE * len(done):
+        if sum(done) < (1.0 if len(done) <= FEW else DONE_SHARE) * len(done):
             return False
         finished, remaining = (
             [place for place, is_done in enumerate(done) if is_done == want] for want in (True, False)
