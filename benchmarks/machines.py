@@ -33,6 +33,8 @@ ENDLESS = ("training.steps=1000000", "evaluation.every=1000000", "checkpoint.eve
 SHORT = ("evaluation.every=1000000", "checkpoint.every=1000000", "evaluation.bleu=false")
 BUSY = ("batch.tokens=6000",)
 """Steps of about a second on one core, as training on machines of some size has them."""
+HEAVY = ("batch.tokens=18000",)
+"""Steps of seconds: what going through a small model takes however few the tokens would weigh too much else."""
 THIRDS = dict.fromkeys("abc", 0.45)
 """Quotas of three hosts on two cores, two of which share one."""
 WARM_STEPS = 8
@@ -200,11 +202,11 @@ def measure_unequal(data: Path) -> list[Line]:
     with Hosts(["a", "b"], quotas={"a": 1.0, "b": 0.33}) as bed:
         runs = Runs(bed, data)
         alone = [
-            runs.finished(host, *BUSY, *SHORT, f"training.steps={steps}") for host, steps in (("a", 30), ("b", 15))
+            runs.finished(host, *HEAVY, *SHORT, f"training.steps={steps}") for host, steps in (("a", 22), ("b", 14))
         ]
-        together = runs.finished("a,b", *BUSY, *SHORT, "training.steps=60")
+        together = runs.finished("a,b", *HEAVY, *SHORT, "training.steps=50")
         apart = sum(run.tokens_per_s() for run in alone)
-        joined = [step for step in together.steps() if step.step > 30]
+        joined = [step for step in together.steps() if step.step > 25]
         rate = statistics.median((step.source_tokens + step.target_tokens) / step.step_s for step in joined)
         bed["b"].set_quota(1.0)
         with runs.started("a,b", *BUSY, *ENDLESS) as run:

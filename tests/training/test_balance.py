@@ -53,6 +53,19 @@ def test_small_noise_moves_nothing(speeds, data):
     assert balance.shares == pytest.approx(shares)
 
 
+@given(st.lists(st.floats(1.0, 4.0), min_size=2, max_size=3), st.floats(0.0, 0.1))
+def test_what_every_share_takes_is_learnt_from_one_change(speeds, start):
+    """Two changes at most bring all to the same time, where computing is a start and a share."""
+    balance = Balance([1.0] * len(speeds), follows=True)
+    changes = 0
+    for _ in range(21):
+        seconds = [(start + share) / speed for share, speed in zip(balance.shares, speeds, strict=True)]
+        changes += balance.follow(seconds, [0.0] * len(speeds))
+    ready = [(start + share) / speed for share, speed in zip(balance.shares, speeds, strict=True)]
+    assert changes <= 2
+    assert max(ready) <= (1 + WORTH) * (1 + len(speeds) * start) / sum(speeds) + 1e-9
+
+
 def test_one_slow_step_is_no_slow_machine():
     balance = Balance([1, 1], follows=True)
     train(balance, [1, 1], 10)

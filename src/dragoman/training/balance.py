@@ -1,11 +1,13 @@
 """Unequal machines: each worker's share of the batch follows its speed, so that all finish together.
 
-A worker's time is what its share takes to compute, and what no share changes: above all the update of the weights,
-which a slow machine does slowly too. The gradient is exact for any shares, so that following costs nothing but the
+A worker's time is what its share takes to compute, and what no share changes: the update of the weights, and what
+going through the model takes however few the tokens; a slow machine does both slowly too. The first is measured, the
+second shows when a share has changed. The gradient is exact for any shares, so that following costs nothing but the
 making of some batches anew. Times are smoothed, and shares move only when that saves something: noise should not.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 MEMORY = 7
 """Steps of which the median counts: one slow step is noise, a slow machine is not."""
@@ -13,6 +15,16 @@ WORTH = 0.05
 """Shares follow when the slowest worker takes this much longer than it would with others, or as much as times vary."""
 LEAST = 0.02
 """Smallest share of a worker: without work its speed could not be seen any more."""
+MOST_FIXED = 0.7
+"""Part of computing that may be taken to come with every share; more than that is noise."""
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Shares, and how long each worker computed with them."""
+
+    shares: tuple[float, ...]
+    compute_s: list[float]
 
 
 class Balance:
@@ -22,6 +34,8 @@ class Balance:
         self.shares = _normalised(shares)
         self._follows = follows
         self._seen: list[tuple[list[float], list[float]]] = []
+        self._before: _Level | None = None
+        """What was left just now: later on, machines may have changed since."""
 
     def follow(self, compute_s: Sequence[float], rest_s: Sequence[float]) -> bool:
         """Take in how long each worker computed in a step, and what else it did before it was ready to exchange.
@@ -37,15 +51,33 @@ class Balance:
         usual, fixed = _medians(computing), _medians(resting)
         if min(usual) <= 0:
             return False
-        whole = [spent / share for share, spent in zip(self.shares, usual, strict=True)]
+        now, before = _Level(self.shares, usual), self._before
+        self._before = None
+        present = max(rest + spent for rest, spent in zip(fixed, usual, strict=True))
+        starts = _starts(now, before)
+        whole = [(spent - start) / share for share, spent, start in zip(self.shares, usual, starts, strict=True)]
+        fixed = [rest + start for rest, start in zip(fixed, starts, strict=True)]
         shares = _level(whole, fixed)
         expected = max(rest + share * each for rest, share, each in zip(fixed, shares, whole, strict=True))
-        present = max(rest + spent for rest, spent in zip(fixed, usual, strict=True))
         if present < (1 + max(WORTH, _noise(computing, usual))) * expected:
             return False
-        self.shares = shares
+        self.shares, self._before = shares, now
         self._seen = []  # Those times belong to the shares before.
         return True
+
+
+def _starts(now: _Level, before: _Level | None) -> list[float]:
+    """What each worker's computing takes whatever its share: known where the share has just changed, else nothing."""
+    if before is None:
+        return [0.0] * len(now.shares)
+    starts = []
+    for share, spent, old_share, old_spent in zip(
+        now.shares, now.compute_s, before.shares, before.compute_s, strict=True
+    ):
+        moved = share - old_share
+        start = spent - share * (spent - old_spent) / moved if abs(moved) > 0.1 * share else 0.0
+        starts.append(start if 0 <= start <= MOST_FIXED * spent else 0.0)
+    return starts
 
 
 def _level(whole: Sequence[float], fixed: Sequence[float]) -> tuple[float, ...]:
