@@ -36,7 +36,7 @@ PLAIN = "exchange.method=plain"
 PAIR, UNEVEN = {"a": 0.9, "b": 0.9}, {"a": 0.9, "b": 0.3}
 JUDGED = ("evaluation.every=20", "evaluation.bleu=true", "evaluation.sentences=50")
 DIVERGING = ("schedule.rate=1000", "optimizer.clip_norm=0", "training.steps=300", "checkpoint.every=20")
-PAUSE_S = 0.2
+PAUSE_S = 0.6
 """Of storage that is slower than the steps."""
 MEMORY = 7 << 30
 """Of a process that is to run out of it."""
@@ -112,6 +112,11 @@ def _resumed(data: Path) -> Said:
         for steps in (40, 80):
             train_here(data, out, f"training.steps={steps}", workers=2)
         return Said.of(RunDir(out))
+
+
+def _saving_often(data: Path) -> Said:
+    """After each step, and steps are shorter than writing is."""
+    return _here(data, "checkpoint.every=1", "batch.tokens=200")
 
 
 def _disk_full(data: Path) -> Said:
@@ -194,7 +199,7 @@ KINDS = (
     Kind("slow peer", lambda data: _on_hosts(data, UNEVEN, PLAIN), frozenset({"straggler"})),
     Kind("host lost", _host_lost, frozenset({"lost"})),
     Kind("input-bound", _starved, frozenset({"input"})),
-    Kind("checkpoint-bound", lambda data: _here(data, "checkpoint.every=1"), frozenset({"checkpoint-stalls"})),
+    Kind("checkpoint-bound", _saving_often, frozenset({"checkpoint-stalls"})),
     Kind("disk full", _disk_full, frozenset({"checkpoint-failed"})),
     Kind("out of memory", _out_of_memory, frozenset({"memory-cuts"})),
     Kind("undertrained", lambda data: _here(data, *JUDGED, "training.steps=140"), words="Not yet"),
