@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -63,6 +64,13 @@ KINDS = {
     "checkpoint-bound": ({"blocked_s": 5.0}, {"checkpoint-stalls"}),
     "overfitting": ({"valid_loss": turned, "train_loss": power_law}, {"overfitting"}),
     "diverging": ({"train_loss": rising, "valid_loss": rising}, {"diverging"}),
+    "not finite any more": (
+        {"extra": [events.StepSkipped(step=n, loss=math.nan, gradient_norm=1.0, in_a_row=n) for n in range(1, 12)]},
+        {"diverging"},
+    ),
+    "one step that is not finite": (
+        {"extra": [events.StepSkipped(step=9, loss=math.nan, gradient_norm=1.0, in_a_row=1)]}, set(),
+    ),
     "diverged in the first steps": (
         {"train_loss": lambda step: 8.0 if step == 1 else 90.0, "valid_loss": lambda step: 90.0 - step / 100},
         {"diverging"},

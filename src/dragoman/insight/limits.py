@@ -54,12 +54,16 @@ def _diverging(story: Story) -> Iterator[Answer]:
     skipped, back = story.of(events.StepSkipped), story.of(events.RolledBack)
     remedy = "Lower schedule.rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs."
     question = "Does training diverge?"
-    if back or (story.ended is not None and story.ended.reason == "diverged"):
+    stuck = max((event.in_a_row for event in skipped), default=0) >= (story.setting("training", "skip_limit") or 1)
+    if back or stuck or (story.ended is not None and story.ended.reason == "diverged"):
         yield Answer(
             "diverging",
             question,
             f"Yes: the loss was not finite in {count(len(skipped))} steps, and the run went back {len(back)} times.",
-            [f"back from step {count(event.from_step)} to {count(event.to_step)}" for event in back],
+            [
+                *(f"skipped {event.in_a_row} in a row up to step {count(event.step)}" for event in skipped[-1:]),
+                *(f"back from step {count(event.from_step)} to {count(event.to_step)}" for event in back),
+            ],
             remedy=remedy,
             alarm=True,
         )
