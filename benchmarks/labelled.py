@@ -78,7 +78,7 @@ def _on_hosts(
 
 
 def _host_lost(data: Path) -> Said:
-    with Hosts(["a", "b"], quotas={"a": 0.9, "b": 0.9}) as bed:
+    with Hosts(list(PAIR), quotas=PAIR) as bed:
         with Runs(bed, data).started("a,b", *EQUAL, PLAIN, "training.steps=100000", options=["--elastic"]) as run:
             run.wait_for(30)
             bed["b"].kill()
@@ -96,6 +96,7 @@ def _here(data: Path, *words: str, ends_well: bool = True, memory_bytes: int = 0
 def train_here(
     data: Path, out: Path, *words: str, ends_well: bool = True, memory_bytes: int = 0, workers: int = 1
 ) -> None:
+    """A run of `tiny` in a process of its own."""
     limit = ["prlimit", f"--as={memory_bytes}"] if memory_bytes else []
     command = [
         *limit, sys.executable, "-m", "dragoman", "train", "tiny", "--data", str(data), "--out", str(out),

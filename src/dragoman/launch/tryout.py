@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, median
@@ -154,13 +154,7 @@ def split_pass(passes: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def _time_copies(model: Transformer, device: torch.device) -> float:
     """Putting all gradients into one message, and taking them out again."""
     gradients = [torch.zeros_like(parameter) for parameter in model.parameters()]
-    spans = []
-    for _ in range(1 + REPEATS):
-        started = time.perf_counter()
-        take_out(put_together(gradients), gradients)
-        _finish(device)
-        spans.append(time.perf_counter() - started)
-    return median(spans[1:])
+    return _usual_time(lambda: take_out(put_together(gradients), gradients), device)
 
 
 def _time_update(settings: Settings, model: Transformer, device: torch.device) -> float:
@@ -168,14 +162,22 @@ def _time_update(settings: Settings, model: Transformer, device: torch.device) -
     gradients = [torch.zeros_like(parameter) for parameter in model.parameters()]
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
+
+    def update() -> None:
+        torch.nn.utils.get_total_norm(gradients)
+        updater.step(RATE)
+
+    return _usual_time(update, device)
+
+
+def _usual_time(work: Callable[[], None], device: torch.device) -> float:
     spans = []
     for _ in range(1 + REPEATS):
         started = time.perf_counter()
-        torch.nn.utils.get_total_norm(gradients)
-        updater.step(RATE)
+        work()
         _finish(device)
         spans.append(time.perf_counter() - started)
-    return median(spans[1:])
+    return median(spans[1:])  # The first one is cold.
 
 
 def _memory_bytes(device: torch.device) -> int:

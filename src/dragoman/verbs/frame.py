@@ -1,6 +1,7 @@
 """What all verbs hang in: the command line itself, and the ways to answer."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,10 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script instead of tables.")]
+SshConfig = Annotated[Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")]
+PythonThere = Annotated[
+    str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
+]
 
 
 class InterruptedByUserError(Exception):

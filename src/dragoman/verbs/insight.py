@@ -1,13 +1,14 @@
 """What will limit a run, what limits it, and what there is: before, while and after training."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dragoman.errors import DragomanError
-from dragoman.verbs.frame import AsJson, escape, open_console, print_json
+from dragoman.verbs.frame import AsJson, PythonThere, SshConfig, escape, open_console, print_json
 
 
 def doctor(
@@ -23,12 +24,8 @@ def doctor(
         list[str] | None,
         typer.Option("--what-if", help="Answer for other machines too: link=1gbit,hosts=4,exchange=bf16"),
     ] = None,
-    ssh_config: Annotated[
-        Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")
-    ] = None,
-    python: Annotated[
-        str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
-    ] = sys.executable,
+    ssh_config: SshConfig = None,
+    python: PythonThere = sys.executable,
     as_json: AsJson = False,
 ) -> None:
     """Before the money is spent: measure these machines, and say how long a recipe will take and what limits it.
@@ -49,11 +46,8 @@ def doctor(
     from dragoman.launch.ssh import Client, parse_hosts
     from dragoman.recipe import resolve
 
-    recipes = [word for word in words or [] if "=" not in word]
-    overrides = [word for word in words or [] if "=" in word]
-    if len(recipes) > 1:
-        raise DragomanError(f"One recipe at a time, not {' and '.join(recipes)}: settings are written key=value.")
-    recipe = recipes[0] if recipes else "transformer-base"
+    named, overrides = _sort_out(words or [])
+    recipe = named or "transformer-base"
     settings = resolve(recipe, overrides).settings
     client = Client(ssh_config, python)
     exercise = doctors.exercise_on(DataSet(data) if data else None, recipe, overrides)
@@ -171,11 +165,7 @@ def show_config(
     """
     from dragoman.recipe import resolve, show_value
 
-    words = [word for word in (recipe, *(overrides or [])) if word is not None]
-    recipes = [word for word in words if "=" not in word]
-    if len(recipes) > 1:
-        raise DragomanError(f"One recipe at a time, not {' and '.join(recipes)}: settings are written key=value.")
-    resolved = resolve(recipes[0] if recipes else None, [word for word in words if "=" in word])
+    resolved = resolve(*_sort_out([word for word in (recipe, *(overrides or [])) if word is not None]))
     if as_json:
         print_json({row.key: {"value": row.value, "origin": row.origin} for row in resolved.listing()})
         return
@@ -189,3 +179,11 @@ def show_config(
         origin = row.origin if row.origin == "default" else f"[green]{escape(row.origin)}[/green]"
         console.print(f"  {row.key} = [bold]{value}[/bold]  [dim]{origin}[/dim]", highlight=False)
         console.print(f"      {escape(row.about)}", style="dim", highlight=False)
+
+
+def _sort_out(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The recipe among the words, if there is one, and the settings."""
+    recipes = [word for word in words if "=" not in word]
+    if len(recipes) > 1:
+        raise DragomanError(f"One recipe at a time, not {' and '.join(recipes)}: settings are written key=value.")
+    return (recipes[0] if recipes else None), [word for word in words if "=" in word]

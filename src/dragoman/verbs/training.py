@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dragoman.errors import DragomanError
-from dragoman.verbs.frame import InterruptedByUserError, app, open_console
+from dragoman.verbs.frame import InterruptedByUserError, PythonThere, SshConfig, app, open_console
 
 
 def train(
@@ -52,12 +52,8 @@ def launch(
         bool, typer.Option("--elastic", help="Go on without machines that are lost, and with those that come back.")
     ] = False,
     push: Annotated[bool, typer.Option("--push", help="Copy data set and recipe there first, with rsync.")] = False,
-    ssh_config: Annotated[
-        Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")
-    ] = None,
-    python: Annotated[
-        str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
-    ] = sys.executable,
+    ssh_config: SshConfig = None,
+    python: PythonThere = sys.executable,
 ) -> None:
     """Train on several machines, reached by ssh.
 
