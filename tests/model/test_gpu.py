@@ -7,15 +7,16 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dragoman.config import Decoding
 from dragoman.decoding import search as search_module
 from dragoman.decoding.search import Marks, search
 from dragoman.model.architecture import Architecture
-from dragoman.model.dropout import hashed_bits, keep_threshold, seed_dropout
+from dragoman.model.dropout import Dropout, hashed_bits, keep_threshold, seed_dropout
 from dragoman.model.loss import _LinearCrossEntropy, linear_cross_entropy
 from dragoman.model.packing import IGNORED_LABEL, Batch, Layout, Packed, filled, pack, pack_sentences
+from dragoman.model.residual import add_and_norm
 from dragoman.model.transformer import Transformer
 
 pytestmark = pytest.mark.gpu
@@ -92,6 +93,29 @@ def test_attention_and_its_gradients_are_the_formulas(causal: bool, rate: float)
         assert error(ours, theirs) < 1e-2
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.2])
+@pytest.mark.parametrize("centred", [True, False])
+def test_what_joins_the_stream_and_its_norm_are_those_of_the_plain_path(centred: bool, rate: float) -> None:
+    norm = (nn.LayerNorm(96) if centred else nn.RMSNorm(96, eps=1e-6)).to(GPU)
+    drop = Dropout(rate).train()
+    drop.seed = torch.tensor([12345, -6789], dtype=torch.int32, device=GPU)
+    torch.manual_seed(0)
+    for weight in norm.parameters():
+        nn.init.normal_(weight)
+    x, y = torch.randn(5000, 96, device=GPU), torch.randn(5000, 96, device=GPU).bfloat16()
+    upstream = torch.randn_like(x), torch.randn_like(y)
+    results = []
+    for kind in (None, torch.float64):
+        inputs = [each.detach().to(kind or each.dtype).requires_grad_() for each in (x, y)]
+        outputs = add_and_norm(*inputs, drop, norm.to(kind) if kind else norm)
+        gradients = torch.autograd.grad(
+            outputs, [*inputs, *norm.parameters()], [g.to(kind or g.dtype) for g in upstream]
+        )
+        results.append([*outputs, *gradients])
+    for ours, theirs in zip(*results, strict=True):
+        assert error(ours, theirs) < 1e-2
+
+
 def test_loss_and_its_gradients_are_those_of_the_plain_path() -> None:
     torch.manual_seed(0)
     hidden = torch.randn(5000, 64, device=GPU).bfloat16().requires_grad_()
@@ -162,3 +186,15 @@ def test_a_recorded_search_finds_what_a_plain_one_finds(
     assert ours == pytest.approx(theirs, rel=2e-2)
     same = sum(a[0].tokens == b[0].tokens for a, b in zip(*found, strict=True))
     assert same >= 0.7 * len(sources)
+
+
+def test_searches_use_the_memory_of_those_before() -> None:
+    torch.manual_seed(0)
+    model = Transformer(CLASSIC).to(GPU).eval()
+    sources = [torch.randint(4, 512, (length % 60 + 1,)).tolist() for length in range(300)]
+    reserved = []
+    for _ in range(6):
+        with torch.autocast("cuda", torch.bfloat16):
+            search(model, pack_sentences(sources), Decoding(beam=4, max_ratio=0.5), Marks(1, 2, (0, 1, 3)))
+        reserved.append(torch.cuda.memory_reserved())
+    assert reserved[-1] == reserved[2]

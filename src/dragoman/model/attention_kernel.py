@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dragoman.model.dropout import keep_threshold
+from dragoman.model.dropout_kernel import hashed
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 QUERY_TILE, KEY_TILE = 64, 64
@@ -138,15 +139,6 @@ def _constants(heads: int, size: int, causal: bool, dropout_rate: float) -> dict
 
 
 @triton.jit
-def _hashed(places, seed_0, seed_1):
-    """`dropout.hashed_bits`, in unsigned arithmetic; compared as int32 at the end."""
-    x = places.to(tl.uint32) + seed_0.to(tl.uint32)
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15) ^ seed_1.to(tl.uint32)) * 0x846CA68B
-    return (x ^ (x >> 16)).to(tl.int32, bitcast=True)
-
-
-@triton.jit
 def _keeps(row_bits, columns, threshold):
     """Which weights dropout keeps, for row bits and columns of any two shapes that broadcast."""
     x = (row_bits.to(tl.uint32, bitcast=True) ^ columns.to(tl.uint32)) * 0x7FEB352D
@@ -172,7 +164,7 @@ def _forward(
     scale = LOG2_E / tl.sqrt(D * 1.0)
     if DROPS:
         seed_0, seed_1 = tl.load(seed), tl.load(seed + 1)
-        row_bits = _hashed(rows * H + head, seed_0, seed_1)
+        row_bits = hashed(rows * H + head, seed_0, seed_1)
     top_M = tl.full([M], float("-inf"), tl.float32)
     sum_M = tl.zeros([M], tl.float32)
     out_MD = tl.zeros([M, D], tl.float32)
@@ -230,7 +222,7 @@ def _backward_queries(
     scale = 1.0 / tl.sqrt(D * 1.0)
     if DROPS:
         seed_0, seed_1 = tl.load(seed), tl.load(seed + 1)
-        row_bits = _hashed(rows * H + head, seed_0, seed_1)
+        row_bits = hashed(rows * H + head, seed_0, seed_1)
     total_MD = tl.zeros([M, D], tl.float32)
     for start in range(begin, end, N):
         columns = start + tl.arange(0, N)
@@ -292,7 +284,7 @@ def _backward_keys(
         flow_NM = tl.dot(v_ND, tl.trans(grad_MD))
         dropped_NM = weights_NM
         if DROPS:
-            row_bits = _hashed(rows * H + head, seed_0, seed_1)
+            row_bits = hashed(rows * H + head, seed_0, seed_1)
             kept = _keeps(row_bits[None, :], columns[:, None], threshold)
             flow_NM = tl.where(kept, flow_NM * keep_scale, 0.0)
             dropped_NM = tl.where(kept, weights_NM * keep_scale, 0.0)

@@ -13,7 +13,8 @@ HALF = (torch.bfloat16, torch.float16)
 
 def runs_kernels(x: Tensor) -> bool:
     """Whether kernels of ours can work on such a tensor."""
-    return x.is_cuda and x.dtype in HALF and has_kernels(x.device)
+    # Only what runs on kernels is ever compiled, and a compiler cannot look for Triton.
+    return x.is_cuda and x.dtype in HALF and (torch.compiler.is_compiling() or has_kernels(x.device))
 
 
 def takes_heads(size: int) -> bool:

@@ -10,7 +10,7 @@ Shapes: T tokens (packed), N hypotheses, d features, V vocabulary; those of atte
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, cast
 
 import torch
@@ -18,12 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dragoman.model.architecture import Architecture
-from dragoman.model.attention import RMS_EPSILON, CrossAttention, Rotation, SelfAttention, rotation_at
+from dragoman.model.attention import CrossAttention, Rotation, SelfAttention, rotation_at
 from dragoman.model.decoder_state import DecoderState, IndexedState, LayerCache
 from dragoman.model.dropout import Dropout
 from dragoman.model.kernels import runs_kernels, takes_heads
 from dragoman.model.loss import linear_cross_entropy
 from dragoman.model.packing import Batch, Layout, Packed
+from dragoman.model.residual import add_and_norm, make_norm, read
 
 FIRST_POSITION = 1
 """The sinusoid that a sentence's first token gets: CTranslate2's, and M2M100's where padding has id 0."""
@@ -65,20 +66,18 @@ class Transformer(nn.Module):
 
     def encode(self, source: Packed) -> Tensor:
         """[T, d]: what the decoder looks at."""
-        parts, layout = self._parts, source.layout
-        x, rotation = parts.embed(self, source.tokens, layout.positions, layout.max_len, self.source_dropout)
-        for layer in self.encoder:
-            x = parts.encode(layer, x, layout, rotation)
-        y: Tensor = self.encoder_norm(x)
+        parts, layout, (first, *norms) = self._parts, source.layout, self._norms(self.encoder, self.encoder_norm)
+        x, y, rotation = parts.embed(self, source.tokens, layout.positions, layout.max_len, self.source_dropout, first)
+        for layer, norm in zip(self.encoder, norms, strict=True):
+            x, y = parts.encode(layer, x, y, layout, rotation, norm)
         return y
 
     def decode(self, memory: Tensor, memory_layout: Layout, target: Packed) -> Tensor:
         """[T, d] for target tokens that are all known, as in training."""
-        parts, layout = self._parts, target.layout
-        x, rotation = parts.embed(self, target.tokens, layout.positions, layout.max_len, self.target_dropout)
-        for layer in self.decoder:
-            x = parts.decode(layer, x, memory, layout, memory_layout, rotation)
-        y: Tensor = self.decoder_norm(x)
+        parts, layout, (first, *norms) = self._parts, target.layout, self._norms(self.decoder, self.decoder_norm)
+        x, y, rotation = parts.embed(self, target.tokens, layout.positions, layout.max_len, self.target_dropout, first)
+        for layer, norm in zip(self.decoder, norms, strict=True):
+            x, y = parts.decode(layer, x, y, memory, layout, memory_layout, rotation, norm)
         return y
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -122,12 +121,17 @@ class Transformer(nn.Module):
     def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Appends one token to each hypothesis, [N], and gives the hidden vector that predicts the next, [N, d]."""
         state.check_room(tokens.shape[0])
-        x, rotation = self._embed(tokens, state.positions(tokens), state.max_length, self.target_dropout)
-        for layer, cache in zip(self._decoder_layers(), state.caches, strict=True):
-            x = layer.step(x, cache, state, rotation)
+        first, *norms = self._norms(self.decoder, self.decoder_norm)
+        x, y, rotation = self._embed(tokens, state.positions(tokens), state.max_length, self.target_dropout, first)
+        for layer, cache, norm in zip(self._decoder_layers(), state.caches, norms, strict=True):
+            x, y = layer.step(x, y, cache, state, rotation, norm)
         state.advance()
-        y: Tensor = self.decoder_norm(x)
         return y
+
+    @staticmethod
+    def _norms(layers: Iterable[nn.Module], last: nn.Module) -> list[nn.Module]:
+        """Through which each layer reads the stream, and what comes after the last."""
+        return [*(cast(nn.Module, layer.self_attention_norm) for layer in layers), last]
 
     def _decoder_layers(self) -> Iterator["DecoderLayer"]:
         return cast(Iterator[DecoderLayer], iter(self.decoder))
@@ -136,15 +140,19 @@ class Transformer(nn.Module):
     def _parts(self) -> "_Parts":
         return self._trained_parts if self.training and self._trained_parts is not None else _parts()
 
-    def _embed(self, tokens: Tensor, positions: Tensor, max_len: int, drop: Dropout) -> tuple[Tensor, Rotation | None]:
-        """[T] tokens -> [T, d], and the angles by which attention turns queries and keys, if it does."""
+    def _embed(
+        self, tokens: Tensor, positions: Tensor, max_len: int, drop: Dropout, norm: nn.Module
+    ) -> tuple[Tensor, Tensor, Rotation | None]:
+        """[T] tokens -> the stream and what the first layer reads of it, [T, d] both, and the angles by which attention
+        turns queries and keys, if it does."""
         x = self.embedding(tokens) * math.sqrt(self.architecture.d_model)
         rotation = None
         if self.positions is None:
             rotation = rotation_at(positions, self.architecture.head_size)
         else:
             x = x + self.positions(positions, max_len)
-        return drop(x), rotation
+        x = drop(x)
+        return x, read(x, norm), rotation
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -181,9 +189,15 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = make_norm(a)
         self.feed_forward = FeedForward(a)
 
-    def forward(self, x: Tensor, layout: Layout, rotation: Rotation | None) -> Tensor:
-        x = self.self_attention_dropout.added(x, self.self_attention(self.self_attention_norm(x), layout, rotation))
-        return self.feed_forward_dropout.added(x, self.feed_forward(self.feed_forward_norm(x)))
+    def forward(
+        self, x: Tensor, y: Tensor, layout: Layout, rotation: Rotation | None, norm: nn.Module
+    ) -> tuple[Tensor, Tensor]:
+        """`x` is the stream, `y` what this layer's first norm made of it; gives both for the layer after, whose first
+        norm is `norm`. So what joins the stream is normalised while it is at hand."""
+        x, y = add_and_norm(
+            x, self.self_attention(y, layout, rotation), self.self_attention_dropout, self.feed_forward_norm
+        )
+        return add_and_norm(x, self.feed_forward(y), self.feed_forward_dropout, norm)
 
 
 class DecoderLayer(nn.Module):
@@ -201,24 +215,34 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(a)
 
     def forward(
-        self, x: Tensor, memory: Tensor, layout: Layout, memory_layout: Layout, rotation: Rotation | None
-    ) -> Tensor:
-        y = self.self_attention(self.self_attention_norm(x), layout, rotation)
-        x = self.self_attention_dropout.added(x, y)
-        y = self.cross_attention(self.cross_attention_norm(x), memory, layout, memory_layout)
-        x = self.cross_attention_dropout.added(x, y)
-        return self.feed_forward_dropout.added(x, self.feed_forward(self.feed_forward_norm(x)))
+        self,
+        x: Tensor,
+        y: Tensor,
+        memory: Tensor,
+        layout: Layout,
+        memory_layout: Layout,
+        rotation: Rotation | None,
+        norm: nn.Module,
+    ) -> tuple[Tensor, Tensor]:
+        """See `EncoderLayer.forward`."""
+        z = self.self_attention(y, layout, rotation)
+        x, y = add_and_norm(x, z, self.self_attention_dropout, self.cross_attention_norm)
+        z = self.cross_attention(y, memory, layout, memory_layout)
+        x, y = add_and_norm(x, z, self.cross_attention_dropout, self.feed_forward_norm)
+        return add_and_norm(x, self.feed_forward(y), self.feed_forward_dropout, norm)
 
-    def step(self, x: Tensor, cache: LayerCache, state: DecoderState, rotation: Rotation | None) -> Tensor:
-        """One more token for each hypothesis, [N, d] -> [N, d], with what came before taken from the cache."""
-        q, k, v = self.self_attention.project(self.self_attention_norm(x), rotation)
-        x = x + self.self_attention.out(state.attend_to_past(cache, q, k, v))
-        q = self.cross_attention.project_query(self.cross_attention_norm(x))
+    def step(
+        self, x: Tensor, y: Tensor, cache: LayerCache, state: DecoderState, rotation: Rotation | None, norm: nn.Module
+    ) -> tuple[Tensor, Tensor]:
+        """The same for one more token of each hypothesis, [N, d], with what came before taken from the cache."""
+        z = self.self_attention.out(state.attend_to_past(cache, *self.self_attention.project(y, rotation)))
+        x, y = add_and_norm(x, z, self.self_attention_dropout, self.cross_attention_norm)
+        q = self.cross_attention.project_query(y)
         if state.watching:
             state.attention = cache.weigh_source(q, state.memory_mask, state.beam)
-        x = x + self.cross_attention.out(state.attend_to_source(cache, q))
-        y: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
-        return y
+        z = self.cross_attention.out(state.attend_to_source(cache, q))
+        x, y = add_and_norm(x, z, self.cross_attention_dropout, self.feed_forward_norm)
+        return add_and_norm(x, self.feed_forward(y), self.feed_forward_dropout, norm)
 
 
 class FeedForward(nn.Module):
@@ -269,17 +293,13 @@ class Sinusoids(nn.Module):
 class _Parts(NamedTuple):
     """What a forward pass consists of: as written, or compiled."""
 
-    embed: Callable[..., tuple[Tensor, Rotation | None]]
-    encode: Callable[..., Tensor]
-    decode: Callable[..., Tensor]
+    embed: Callable[..., tuple[Tensor, Tensor, Rotation | None]]
+    encode: Callable[..., tuple[Tensor, Tensor]]
+    decode: Callable[..., tuple[Tensor, Tensor]]
 
 
 def _parts() -> _Parts:
     return _Parts(Transformer._embed, EncoderLayer.forward, DecoderLayer.forward)
-
-
-def make_norm(a: Architecture) -> nn.Module:
-    return nn.LayerNorm(a.d_model) if a.norm == "layernorm" else nn.RMSNorm(a.d_model, eps=RMS_EPSILON)
 
 
 def make_self_attention(a: Architecture, *, causal: bool) -> SelfAttention:
