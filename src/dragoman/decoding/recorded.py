@@ -9,6 +9,11 @@ V vocabulary.
 """
 
 import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +30,30 @@ DONE_SHARE = 0.4
 """Share of sentences that must be done before the batch shrinks: that costs a recording."""
 FEW = 256
 """Sentences from which down a step takes as long whatever their number: these stay together to the end."""
+
+
+@dataclass
+class _Studio:
+    """Where one thread's searches run and are recorded. Memory belongs to the stream that asked for it, and to the pool
+    of the recordings that use it: were they made anew for each search, a long file would fill the GPU with both."""
+
+    stream: torch.cuda.Stream
+    pool: Any
+    latest: torch.cuda.CUDAGraph | None = None
+    """As long as there is one, the pool keeps its memory for the next."""
+
+    def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+        work()
+        graph.capture_end()
+        self.latest = graph
+        return graph
+
+
+@lru_cache(maxsize=8)
+def _studio(device: torch.device, thread: int) -> _Studio:  # noqa: ARG001 (each thread has its own)
+    return _Studio(torch.cuda.Stream(device), torch.cuda.graph_pool_handle())  # type: ignore[no-untyped-call]
 
 
 class RecordedBeams:
@@ -51,32 +80,29 @@ class RecordedBeams:
         self._kept = Kept.nothing(S, n_best, R, device)
         self._done = torch.zeros(S, dtype=torch.bool, device=device)
         self._forbidden = torch.tensor(marks.forbidden, dtype=torch.long, device=device)
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pool = torch.cuda.graph_pool_handle()
+        self._studio = _studio(device, threading.get_ident())
 
     def search(self) -> list[list[Hypothesis]]:
         """The best of each sentence, best first."""
-        with torch.cuda.stream(self._stream):
-            self._stream.wait_stream(torch.cuda.default_stream(self._limits.device))
+        stream, default = self._studio.stream, torch.cuda.default_stream(self._limits.device)
+        with torch.cuda.stream(stream):
+            stream.wait_stream(default)
             self._step()  # As it is: what happens for the first time cannot be recorded.
             graph, shrunk = self._record(), False
             while self._origins:
                 if shrunk:
-                    # The earlier recording is there until now, so that its memory stays with the pool.
                     graph = self._record()
                 left = self._state.max_length - self._state.step
                 for _ in range(min(STEPS_UNASKED, left)):
                     graph.replay()
                     self._state.step += 1
                 shrunk = self._drop_done(everything=self._state.step == self._state.max_length)
-        torch.cuda.default_stream(self._limits.device).wait_stream(self._stream)
+        default.wait_stream(stream)
         return self._results
 
     def _record(self) -> torch.cuda.CUDAGraph:
-        graph, step = torch.cuda.CUDAGraph(), self._state.step
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-        self._step()
-        graph.capture_end()
+        step = self._state.step
+        graph = self._studio.record(self._step)
         self._state.step = step  # Recording is not doing.
         return graph
 
