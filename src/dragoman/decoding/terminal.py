@@ -169,7 +169,11 @@ def export(
     write_export(model, out, chosen, numbers, circumstances, overwrite=overwrite)
     console = Console()
     show_files(out, console)
-    console.print(f"{out} is ready: try `dragoman translate {out}`; its card is {out / CARD_FILE}.", highlight=False)
+    console.print(
+        f"{out} is ready: try `dragoman translate {out}`; its card is {out / CARD_FILE}.",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def file_sizes(folder: Path) -> dict[str, int]:

@@ -99,7 +99,11 @@ def _clear(order: Order, crew: Crew, hosts: Sequence[str], console: Console) -> 
     answers, _ = crew.ask_all({host: ("clear", {"run": str(order.out)}) for host in hosts})
     cleared = [host for host, answer in answers.items() if answer["cleared"]]
     if cleared:
-        console.print(f"{order.out} was still being trained on {', '.join(cleared)}: it was stopped.", highlight=False)
+        console.print(
+            f"{order.out} was still being trained on {', '.join(cleared)}: it was stopped.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _probe(order: Order, crew: Crew, hosts: Sequence[str]) -> tuple[dict[str, Report], list[Problem]]:
@@ -126,7 +130,7 @@ def _push(order: Order, client: Client, folders: Mapping[str, str], console: Con
         raise DragomanError(f"{' and '.join(missing)} cannot be copied, there is none here: check the path.")
     for machine in order.machines:
         for source in () if machine.is_here else sources:
-            console.print(f"Copying {source} to {machine.name}", highlight=False)
+            console.print(f"Copying {source} to {machine.name}", highlight=False, soft_wrap=True)
             target = str(Path(folders[machine.name]) / source)
             client.push(machine, source, target, show_progress=console.is_terminal)
 

@@ -85,9 +85,9 @@ def prepare(
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: the same command goes on where it was.") from None
     console = open_console()
-    console.print(f"{out} {'is ready' if made else 'was ready already'}.", highlight=False)
+    console.print(f"{out} {'is ready' if made else 'was ready already'}.", highlight=False, soft_wrap=True)
     show_splits(DataSet(out), console)
-    console.print(f"Look closer with `dragoman inspect {out}`.", highlight=False)
+    console.print(f"Look closer with `dragoman inspect {out}`.", highlight=False, soft_wrap=True)
 
 
 def find_corpus(
