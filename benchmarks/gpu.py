@@ -180,7 +180,7 @@ def measure_ceiling(bench: Bench) -> None:
 def measure_speed(bench: Bench) -> None:
     """transformer-base as it is, at two sizes of batch; the smaller beside MarianMT."""
     data = bench.europarl()
-    for tokens, steps in ((25600, 320), (12800, 320)):
+    for tokens, steps in ((25600, 240), (12800, 240)):
         run = train(
             bench, f"speed-{tokens}", data, "transformer-base", f"batch.tokens={tokens}", f"training.steps={steps}"
         )
@@ -336,8 +336,8 @@ def measure_waiting(bench: Bench) -> None:
         return seconds(lambda: [gradients(next(many), 1) for _ in range(60)])
 
     work(iter(shares))
-    ready_s = min(work(iter(shares)) for _ in range(3))
-    fresh_s = min(work(fresh) for _ in range(3))
+    ready_s = min(work(iter(shares)) for _ in range(2))
+    fresh_s = min(work(fresh) for _ in range(2))
     fresh.close()
     idle = max(0.0, 1 - ready_s / fresh_s)
     bench.tell("GPU idle waiting for data", idle, f"{idle:.1%}")
