@@ -232,7 +232,7 @@ class Decoding(Section):
     coverage: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Weight of the penalty for source tokens that no attention fell on; 0 is off."""
     batch_tokens: Annotated[int, Field(ge=16, le=10**7)] = 4096
-    """Source tokens translated at once, the beam not counted."""
+    """Source tokens translated at once, the beam not counted. A GPU takes more, as far as its memory allows."""
 
 
 class Money(Section):

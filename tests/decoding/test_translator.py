@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,12 +18,13 @@ from dragoman.config import Tokenizer as TokenizerSettings
 from dragoman.corpus import demo
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer, count_words, train
+from dragoman.decoding import translator as translator_module
 from dragoman.decoding.lines import LONGEST_PIECE, batches, one_line, split, tidy
 from dragoman.decoding.search import Hypothesis, search
-from dragoman.decoding.translator import Translator, find_model, marks_of
+from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, find_model, marks_of, tokens_at_once
 from dragoman.errors import DragomanError, SettingsError
 from dragoman.model.architecture import Architecture
-from dragoman.model.packing import pack_sentences
+from dragoman.model.packing import Packed, pack_sentences
 from dragoman.model.store import WEIGHTS_FILE, Description
 from dragoman.model.transformer import Transformer
 
@@ -199,6 +201,42 @@ def test_batches_hold_each_source_once_and_no_more_than_fits() -> None:
     assert sorted(source for batch in made for source in batch) == sorted(sources)
     assert all(len(batch) == 1 or len(batch) * max(map(len, batch)) <= 16 for batch in made)
     assert [len(source) for batch in made for source in batch] == [30, 9, 4, 4, 3, 2, 1]
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_searched_in_halves(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [" ".join(["word"] * (number % 7 + 1)) + f" {number}" for number in range(40)]
+    expected = translator.translate(lines)
+    sizes: list[int] = []
+
+    def search_in_little_memory(model: Transformer, source: Packed, *rest: Any) -> list[list[Hypothesis]]:
+        sizes.append(source.layout.sentences)
+        if source.layout.sentences > 6:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return search(model, source, *rest)
+
+    def refuse(*_: Any) -> list[list[Hypothesis]]:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(translator_module, "search", search_in_little_memory)
+    assert translator.translate(lines) == expected
+    assert max(sizes) > 6
+    assert sum(size for size in sizes if size <= 6) == 40
+    monkeypatch.setattr(translator_module, "search", refuse)
+    with pytest.raises(DragomanError, match=r"lower decoding\.beam"):
+        translator.translate(lines)
+
+
+def test_a_gpu_takes_as_much_at_once_as_its_memory_allows() -> None:
+    base = Architecture(
+        vocabulary=32768, d_model=512, heads=8, encoder_layers=6, decoder_layers=6, feed_forward=2048
+    )  # fmt: skip
+    sizes = [tokens_at_once(base, Decoding(beam=4), gigabytes * 2**30) for gigabytes in (8, 16, 80)]
+    assert sizes == sorted(sizes)
+    assert 8192 < sizes[0] < 16384
+    assert sizes[-1] == GPU_BATCH_TOKENS
+    assert tokens_at_once(base, Decoding(beam=8), 8 * 2**30) == sizes[0] // 2
 
 
 def test_marks_leave_nothing_to_say_but_pieces(tokenizer: Tokenizer) -> None:

@@ -3,14 +3,12 @@
 from typing import cast
 
 import numpy as np
-import pytest
 import torch
 
 from dragoman.events import StepDone
 from dragoman.telemetry.anatomy import Anatomy
 from dragoman.training.cluster import Cluster
 from dragoman.training.feed import Position, Share
-from dragoman.training.gradients import _is_out_of_memory
 from dragoman.training.ledger import UNREAD_STEPS, Ledger, Taken
 from dragoman.training.reading import Reading
 
@@ -42,10 +40,3 @@ def test_steps_told_late_have_their_own_times_and_lose_none():
     ledger.tell_all()
     cluster.leave()
     assert [event.step_s for event in told] == [1, 2, 3, 4, 5.5]
-
-
-def test_a_processor_without_memory_says_so_in_words_that_are_known():
-    with pytest.raises(RuntimeError) as refusal:
-        torch.empty(1 << 55, dtype=torch.uint8)
-    assert _is_out_of_memory(refusal.value)
-    assert not _is_out_of_memory(RuntimeError("shapes do not match"))

@@ -78,6 +78,8 @@ class Found(Protocol):
 class LineTranslator(ABC):
     """Translates lines with whatever finds the best token sequences."""
 
+    look_ahead = LOOK_AHEAD
+
     def __init__(self, tokenizer: Tokenizer, options: Decoding, languages: Languages | None) -> None:
         self.tokenizer, self.options, self.languages = tokenizer, options, languages
 
@@ -102,11 +104,11 @@ class LineTranslator(ABC):
         ]
 
     def translate_stream(
-        self, lines: Iterable[str], n_best: int = 1, look_ahead: int = LOOK_AHEAD
+        self, lines: Iterable[str], n_best: int = 1, look_ahead: int | None = None
     ) -> Iterator[Translation]:
         """Translates while it reads, in order: never more than `look_ahead` lines are held."""
         remaining = iter(lines)
-        while block := list(islice(remaining, look_ahead)):
+        while block := list(islice(remaining, look_ahead or self.look_ahead)):
             yield from self.translate_scored(block, n_best)
 
     def _count(self, text: str) -> int:

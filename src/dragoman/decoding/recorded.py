@@ -8,6 +8,7 @@ Shapes: S sentences, B hypotheses of a sentence, N = S * B, C candidates, F fini
 V vocabulary.
 """
 
+import contextlib
 import math
 import threading
 from collections.abc import Callable
@@ -45,7 +46,12 @@ class _Studio:
     def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-        work()
+        try:
+            work()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
+                graph.capture_end()  # Else nothing else could ever run on this stream.
+            raise
         graph.capture_end()
         self.latest = graph
         return graph

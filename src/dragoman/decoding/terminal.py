@@ -18,7 +18,7 @@ from dragoman.decoding.card import Circumstances
 from dragoman.decoding.export import FORMS, QUANTIZATIONS
 from dragoman.decoding.export import export as write_export
 from dragoman.decoding.exported import CARD_FILE
-from dragoman.decoding.lines import LOOK_AHEAD, Candidate, LineTranslator, Translation
+from dragoman.decoding.lines import Candidate, LineTranslator, Translation
 from dragoman.decoding.translator import load
 from dragoman.errors import DragomanError
 from dragoman.progress import Progress
@@ -37,7 +37,7 @@ def translate(model: Path, file: str, overrides: Sequence[str], *, n_best: int, 
         return
     done = 0
     with _opened(file) as lines, progress_bars(Console(stderr=True)) as progress:
-        for block in _as_they_come(line.removesuffix("\n") for line in lines):
+        for block in _as_they_come((line.removesuffix("\n") for line in lines), translator.look_ahead):
             for source, translation in zip(block, translator.translate_scored(block, n_best), strict=True):
                 _write(source, translation, n_best, scores, as_json)
             done += len(block)
@@ -63,9 +63,9 @@ def _opened(file: str) -> TextIO:
         raise DragomanError(f"{file} cannot be read ({error.strerror}): check the path.") from None
 
 
-def _as_they_come(lines: Iterable[str]) -> Iterator[list[str]]:
+def _as_they_come(lines: Iterable[str], most: int) -> Iterator[list[str]]:
     """Blocks of the lines that are there: many from a file, which is fast; one from a slow pipe, which then answers."""
-    ready: queue.Queue[str | None] = queue.Queue(2 * LOOK_AHEAD)
+    ready: queue.Queue[str | None] = queue.Queue(2 * most)
 
     def read() -> None:
         for line in lines:
@@ -76,7 +76,7 @@ def _as_they_come(lines: Iterable[str]) -> Iterator[list[str]]:
     open_ended = True
     while open_ended:
         block = [ready.get()]
-        while block[-1] is not None and len(block) < LOOK_AHEAD and not ready.empty():
+        while block[-1] is not None and len(block) < most and not ready.empty():
             block.append(ready.get())
         open_ended = block[-1] is not None
         if whole := [line for line in block if line is not None]:

@@ -1,7 +1,7 @@
 """A trained model that translates text: found in the folder of a run, a checkpoint or an export."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,18 @@ from dragoman.decoding.huggingface import is_huggingface, read_m2m100
 from dragoman.decoding.lines import LineTranslator, Source, batches
 from dragoman.decoding.search import Hypothesis, Marks, search
 from dragoman.errors import DragomanError
+from dragoman.model.architecture import Architecture
+from dragoman.model.memory import is_out_of_memory
 from dragoman.model.packing import pack_sentences
 from dragoman.model.store import MODEL_FILE, StoredModel, load_model
 from dragoman.model.transformer import Transformer
 from dragoman.rundir import RunDir
 
-GPU_BATCH_TOKENS = 16384
-"""Source tokens that a GPU translates at once, at least: smaller batches leave it idle."""
+GPU_BATCH_TOKENS = 65536
+"""Source tokens that a GPU translates at once, where it has the memory: fewer leave it idle, more gain nothing."""
+GPU_MEMORY_SHARE = 1 / 8
+"""How much of a GPU's memory a batch's keys and values may take: a model in training may need most of the rest."""
+GPU_LOOK_AHEAD = 8192
 BEST_FIRST = ("averaged", "best-bleu", "best-loss", "last")
 """Checkpoints of a run in the order in which one would translate with them."""
 
@@ -37,23 +42,49 @@ class Translator(LineTranslator):
         super().__init__(tokenizer, options, languages)
         self.model = model
         self._marks = marks_of(tokenizer, model.architecture.vocabulary)
+        self._batch_tokens = options.batch_tokens
+        device = model.embedding.weight.device
+        if device.type == "cuda":
+            memory_bytes = torch.cuda.get_device_properties(device).total_memory
+            self._batch_tokens = max(options.batch_tokens, tokens_at_once(model.architecture, options, memory_bytes))
+            self.look_ahead = GPU_LOOK_AHEAD
 
     def search(self, sources: Iterable[Source], n_best: int) -> dict[Source, list[Hypothesis]]:
         """Each different source once, those of like length together."""
         found: dict[Source, list[Hypothesis]] = {}
-        on_gpu = self.model.embedding.weight.is_cuda
-        most = max(self.options.batch_tokens, GPU_BATCH_TOKENS) if on_gpu else self.options.batch_tokens
-        for batch in batches(sources, most):
-            with self._precision():
-                results = search(self.model, pack_sentences(batch), self.options, self._marks, n_best)
-            found.update(zip(batch, results, strict=True))
+        for batch in batches(sources, self._batch_tokens):
+            found.update(zip(batch, self._search(batch, n_best), strict=True))
         return found
+
+    def _search(self, batch: Sequence[Source], n_best: int) -> list[list[Hypothesis]]:
+        """A batch that does not fit into memory is searched in halves."""
+        try:
+            with self._precision():
+                return search(self.model, pack_sentences(batch), self.options, self._marks, n_best)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(batch) == 1:
+                raise DragomanError(
+                    f"The memory does not suffice to translate a sentence of {len(batch[0])} tokens: end what else "
+                    "uses it, lower decoding.beam, or hide the GPU with CUDA_VISIBLE_DEVICES= to use the processor."
+                ) from None
+        # Outside of the handler, so that the failed search and its memory are gone.
+        half = len(batch) // 2
+        return [*self._search(batch[:half], n_best), *self._search(batch[half:], n_best)]
 
     def _precision(self) -> AbstractContextManager[object]:
         device = self.model.embedding.weight.device
         if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.autocast("cuda", dtype=torch.bfloat16)
         return nullcontext()
+
+
+def tokens_at_once(architecture: Architecture, options: Decoding, memory_bytes: int) -> int:
+    """Source tokens of a batch on a GPU with so much memory."""
+    said = options.beam * max(1.0, options.max_ratio)  # tokens for one of the source's, at most, or nearly so
+    token_bytes = 4 * architecture.decoder_layers * architecture.d_model  # a key and a value in bfloat16
+    return min(GPU_BATCH_TOKENS, int(GPU_MEMORY_SHARE * memory_bytes / (said * token_bytes)))
 
 
 def load(path: Path | str, device: str | None = None, **decoding: Any) -> LineTranslator:

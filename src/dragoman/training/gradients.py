@@ -8,6 +8,7 @@ from torch import Tensor
 from dragoman.config import Training
 from dragoman.events import Event, MicroBatchesCut
 from dragoman.model.dropout import seed_dropout
+from dragoman.model.memory import is_out_of_memory
 from dragoman.model.packing import Batch
 from dragoman.model.transformer import Transformer
 from dragoman.training.cluster import Cluster
@@ -66,7 +67,7 @@ class Gradients:
                     self._add(piece, first=number == 0)
                 return self._sums.clone(), len(pieces)
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error) or len(pieces) >= len(share.pairs):
+                if not is_out_of_memory(error) or len(pieces) >= len(share.pairs):
                     raise
                 reason = str(error).splitlines()[0]
             # Outside of the handler, so that the failed pass and its memory are gone.
@@ -100,11 +101,3 @@ class Gradients:
             loss, nll = self._model(piece.to(self._cluster.device, non_blocking=True), self._settings.label_smoothing)
         (loss / self._target_tokens).backward()
         self._sums += torch.stack([loss.detach(), nll])
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has an exception of its own; on a CPU the allocator and C++ say it in words of theirs."""
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
-
-
-_NO_MEMORY = ("not enough memory", "can't allocate memory", "bad_alloc")
