@@ -3,6 +3,7 @@
 Shapes: T tokens, N hypotheses, S sentences, d features, V vocabulary.
 """
 
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -254,10 +255,11 @@ def test_the_seed_decides_all_weights_and_their_scale_is_as_designed() -> None:
 def test_sinusoids_grow_with_the_longest_sentence() -> None:
     model = make_model(SMALLEST)
     assert model.positions is not None
-    before = model.positions.table.clone()
+    before, recorded = model.positions.table.clone(), weakref.ref(model.positions.table)
     long = make_batch([([5] * 700, [6] * 3)])
     assert model.hidden(long).isfinite().all()
     torch.testing.assert_close(model.positions.table[: len(before)], before)
+    assert recorded() is not None  # A recorded pass goes on reading the first.
     assert not any("positions" in name for name in model.state_dict())
 
 

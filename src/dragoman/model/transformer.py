@@ -275,10 +275,13 @@ class Sinusoids(nn.Module):
         super().__init__()
         self.d_model = d_model
         self.register_buffer("table", self._waves(positions), persistent=False)
+        self._outgrown: list[Tensor] = []
+        """Tables that have become too small: recorded passes may still read them."""
 
     def forward(self, positions: Tensor, max_len: int) -> Tensor:
         """[T] positions below `max_len` -> [T, d]. The table grows to what is asked for."""
         if max_len > self.table.shape[0]:
+            self._outgrown.append(self.table)
             with torch.inference_mode(False):  # A table made while translating must serve training too.
                 self.table = self._waves(2 * max_len).to(self.table.device)
         return F.embedding(positions, self.table)
