@@ -120,6 +120,22 @@ def test_a_step_that_was_not_read_is_clipped_and_skipped_as_one_that_was(algorit
             torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("algorithm", ["adamw", "muon"])
+def test_a_step_that_is_read_forgets_what_was_not_finite_before(algorithm):
+    model = nn.Linear(8, 8)
+    updater = Updater(model, Optimizer(algorithm=algorithm))
+    for value, loss in ((math.nan, math.nan), (1.0, None)):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, value)
+        before = model.weight.detach().clone()
+        if loss is None:
+            updater.step(0.01)
+        else:
+            updater.step_unread(0.01, torch.tensor(loss), torch.tensor(1.0), 0.5)
+            assert torch.equal(model.weight, before)
+    assert not torch.equal(model.weight, before)
+
+
 def test_only_matrices_decay():
     model = Toy()
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}

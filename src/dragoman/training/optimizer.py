@@ -47,6 +47,8 @@ class Updater:
         for optimizer in self._optimizers:
             optimizer.found_inf, optimizer.grad_scale = found_inf, grad_scale  # type: ignore[attr-defined]
         self.step(rate)
+        for optimizer in self._optimizers:
+            optimizer.found_inf = optimizer.grad_scale = None  # type: ignore[attr-defined]
 
     def state(self) -> dict[str, Tensor]:
         """All state as tensors, named `parameter/quantity`."""
@@ -104,7 +106,7 @@ def _is_matrix(name: str, parameter: Tensor) -> bool:
 
 
 def _parts(name: str) -> int:
-    """How many matrices lie together in one parameter."""
+    """How many matrices lie together in one parameter. A gated feed-forward's two halves count as one."""
     return next((count for fused, count in _FUSED.items() if fused in name), 1)
 
 
