@@ -196,3 +196,8 @@ def test_clipping_bounds_the_update(data, tmp_path):
     recording.train()
     norms = [event.gradient_norm for event in recording.of(StepDone)]
     assert min(norms) > 0.01, "the norm that is recorded is the one before clipping"
+
+
+def test_the_largest_seed_trains(data, tmp_path):
+    recording = Recording(tiny("training.seed=1000000000000", "training.steps=1"), data, tmp_path)
+    assert recording.train() == "finished"

@@ -66,7 +66,7 @@ class Gradients:
                 for number, piece in enumerate(pieces):
                     self._add(piece, first=number == 0)
                 return self._sums.clone(), len(pieces)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
+            except RuntimeError as error:
                 if not is_out_of_memory(error) or len(pieces) >= len(share.pairs):
                     raise
                 reason = str(error).splitlines()[0]
@@ -78,6 +78,8 @@ class Gradients:
 
     def _add(self, piece: Batch, first: bool) -> None:
         """Add the gradients of a piece to those that there are; a recorded pass can only write them anew."""
+        if self._seeds is not None:
+            self._seeds.random_(-(2**31), 2**31)
         if first or self._seeds is None:
             self._run(piece)
             return
@@ -92,9 +94,8 @@ class Gradients:
 
     def _seed(self, step: int) -> None:
         """A seed for every step and worker: dropout is the same again after a resume, whatever ran before."""
-        torch.manual_seed((self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank)
-        if self._seeds is not None:
-            self._seeds.random_(-(2**31), 2**31)
+        seed = (self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank
+        torch.manual_seed(seed % 2**63)  # It takes no more bits.
 
     def _pass(self, piece: Batch) -> None:
         with self._precision.autocast():
