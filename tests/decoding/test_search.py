@@ -230,13 +230,14 @@ def test_of_equals_the_lower_hypothesis_and_then_the_lower_token_comes_first() -
     assert candidates.tokens.tolist() == [[4, 11, 20, 4, 11, 20], [7, 4, 11, 20, 4, 11]]
 
 
-def test_large_vocabularies_are_searched_as_exactly_as_small_ones() -> None:
+@pytest.mark.parametrize("count", [8, 128, 512])
+def test_large_vocabularies_are_searched_as_exactly_as_small_ones(count: int) -> None:
     torch.manual_seed(0)
     values = torch.randn(5, 8192)
     values[1] = -math.inf
     values[1, 77] = 1.0
-    found, places = search_module.largest(values, 8)
-    expected = values.topk(8)
+    found, places = search_module.largest(values, count)
+    expected = values.topk(count)
     assert torch.equal(found, expected.values)
     assert torch.equal(values.gather(1, places), expected.values)
     assert places[1, 0] == 77

@@ -14,6 +14,7 @@ V vocabulary, L tokens of the longest source.
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -73,8 +74,11 @@ def search(
     was_training = model.training
     if was_training:
         model.eval()
+    device = model.embedding.weight.device
+    # Kernels of ours run on the device that is current.
+    on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), on_device:
             if can_record(model, options):
                 from dragoman.decoding.recorded import RecordedBeams  # Uses kernels of ours, which need Triton.
 
@@ -352,7 +356,7 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     The largest lie in the chunks with the largest maxima. Finding maxima is several times as fast as sorting.
     """
     rows, columns = values.shape
-    if columns < CHUNKED_VOCABULARY or columns % CHUNK:
+    if columns < CHUNKED_VOCABULARY or columns % CHUNK or count > columns // CHUNK:
         largest = values.topk(count)
         return largest.values, largest.indices
     chunks = values.view(rows, -1, CHUNK)
