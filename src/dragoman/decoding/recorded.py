@@ -2,7 +2,7 @@
 
 A step is several hundred small kernels: started one by one, they wait for the processor. So everything that changes
 from step to step, the step itself among it, lives on the GPU and changes in place, and one recording serves until the
-batch shrinks. Every few steps the GPU is asked which sentences are done, and once half of them are, they leave.
+batch shrinks. Every few steps the GPU is asked which sentences are done, and once enough of them are, they leave.
 
 Shapes: S sentences, B hypotheses of a sentence, N = S * B, C candidates, F finished and kept, R room for tokens,
 V vocabulary.
@@ -90,9 +90,16 @@ class RecordedBeams:
 
     def search(self) -> list[list[Hypothesis]]:
         """The best of each sentence, best first."""
-        stream, default = self._studio.stream, torch.cuda.default_stream(self._limits.device)
+        stream, callers = self._studio.stream, torch.cuda.current_stream(self._limits.device)
+        stream.wait_stream(callers)
+        try:
+            self._run(stream)
+        finally:  # What was made on the caller's stream may be given back there.
+            callers.wait_stream(stream)
+        return self._results
+
+    def _run(self, stream: torch.cuda.Stream) -> None:
         with torch.cuda.stream(stream):
-            stream.wait_stream(default)
             self._step()  # As it is: what happens for the first time cannot be recorded.
             graph, shrunk = self._record(), False
             while self._origins:
@@ -103,8 +110,6 @@ class RecordedBeams:
                     graph.replay()
                     self._state.step += 1
                 shrunk = self._drop_done(everything=self._state.step == self._state.max_length)
-        default.wait_stream(stream)
-        return self._results
 
     def _record(self) -> torch.cuda.CUDAGraph:
         step = self._state.step

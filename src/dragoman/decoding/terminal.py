@@ -217,7 +217,7 @@ def _translations(system: str, sources: list[str] | None, progress: Progress) ->
     if sources is None:
         raise DragomanError(f"{system} is a model and needs text to translate: give --src FILE or --data DATA.")
     output = []
-    for translation in translator.translate_stream(sources, look_ahead=256):
+    for translation in translator.translate_stream(sources):
         output.append(translation.text)
         progress(f"Translating with {system}", len(output), len(sources))
     return output

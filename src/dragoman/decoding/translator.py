@@ -24,10 +24,11 @@ from dragoman.model.store import MODEL_FILE, StoredModel, load_model
 from dragoman.model.transformer import Transformer
 from dragoman.rundir import RunDir
 
-GPU_BATCH_TOKENS = 65536
+GPU_BATCH_TOKENS = 131072
 """Source tokens that a GPU translates at once, where it has the memory: fewer leave it idle, more gain nothing."""
 GPU_MEMORY_SHARE = 1 / 8
-"""How much of a GPU's memory a batch's keys and values may take: a model in training may need most of the rest."""
+"""How much of a GPU's memory keys and values of a batch may take. Short sentences take more than reckoned, scores of
+the whole vocabulary come on top, and a model in training may need most of the rest."""
 GPU_LOOK_AHEAD = 8192
 BEST_FIRST = ("averaged", "best-bleu", "best-loss", "last")
 """Checkpoints of a run in the order in which one would translate with them."""
@@ -43,9 +44,8 @@ class Translator(LineTranslator):
         self.model = model
         self._marks = marks_of(tokenizer, model.architecture.vocabulary)
         self._batch_tokens = options.batch_tokens
-        device = model.embedding.weight.device
-        if device.type == "cuda":
-            memory_bytes = torch.cuda.get_device_properties(device).total_memory
+        if self._on_gpu:
+            memory_bytes = torch.cuda.get_device_properties(model.embedding.weight.device).total_memory
             self._batch_tokens = max(options.batch_tokens, tokens_at_once(model.architecture, options, memory_bytes))
             self.look_ahead = GPU_LOOK_AHEAD
 
@@ -61,28 +61,37 @@ class Translator(LineTranslator):
         try:
             with self._precision():
                 return search(self.model, pack_sentences(batch), self.options, self._marks, n_best)
-        except (torch.OutOfMemoryError, RuntimeError) as error:
+        except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
+                others = ", or set CUDA_VISIBLE_DEVICES= to use the processor" if self._on_gpu else ""
                 raise DragomanError(
                     f"The memory does not suffice to translate a sentence of {len(batch[0])} tokens: end what else "
-                    "uses it, lower decoding.beam, or hide the GPU with CUDA_VISIBLE_DEVICES= to use the processor."
+                    f"uses it, lower decoding.beam{others}."
                 ) from None
         # Outside of the handler, so that the failed search and its memory are gone.
+        if self._on_gpu:
+            torch.cuda.empty_cache()  # While it records, torch cannot do that by itself.
         half = len(batch) // 2
+        self._batch_tokens = min(self._batch_tokens, half * len(batch[0]))
         return [*self._search(batch[:half], n_best), *self._search(batch[half:], n_best)]
 
+    @property
+    def _on_gpu(self) -> bool:
+        return self.model.embedding.weight.is_cuda
+
     def _precision(self) -> AbstractContextManager[object]:
-        device = self.model.embedding.weight.device
-        if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-            return torch.autocast("cuda", dtype=torch.bfloat16)
-        return nullcontext()
+        if not self._on_gpu:
+            return nullcontext()
+        with torch.cuda.device(self.model.embedding.weight.device):
+            multiplies = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.autocast("cuda", dtype=torch.bfloat16) if multiplies else nullcontext()
 
 
 def tokens_at_once(architecture: Architecture, options: Decoding, memory_bytes: int) -> int:
     """Source tokens of a batch on a GPU with so much memory."""
-    said = options.beam * max(1.0, options.max_ratio)  # tokens for one of the source's, at most, or nearly so
+    said = options.beam * max(1.0, options.max_ratio)  # tokens that a source's token makes room for, but for a few
     token_bytes = 4 * architecture.decoder_layers * architecture.d_model  # a key and a value in bfloat16
     return min(GPU_BATCH_TOKENS, int(GPU_MEMORY_SHARE * memory_bytes / (said * token_bytes)))
 

@@ -62,7 +62,8 @@ def micro_tokens(settings: Settings, architecture: Architecture, device: torch.d
     if settings.training.micro_tokens:
         return settings.training.micro_tokens
     if device.type == "cuda":
-        memory_bytes = torch.cuda.get_device_properties(device).total_memory
+        sharing = -(-neighbours // torch.cuda.device_count())
+        memory_bytes = torch.cuda.get_device_properties(device).total_memory // sharing
         most = settings.batch.tokens
     else:
         memory_bytes = psutil.virtual_memory().total // neighbours

@@ -38,8 +38,8 @@ class Replay:
     def __call__(self, piece: Batch) -> None:
         size = piece.source.tokens.shape[0], piece.target.tokens.shape[0]
         if size not in self._seen:
-            self._seen.add(size)
             self._run_aside(piece)
+            self._seen.add(size)
             return
         if size not in self._recordings:
             self._recordings[size] = self._record(piece)
