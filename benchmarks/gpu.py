@@ -14,6 +14,7 @@ import contextlib
 import io
 import json
 import lzma
+import shutil
 import statistics
 import subprocess
 import sys
@@ -35,7 +36,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import PAD
 from dragoman.decoding.lines import batches
 from dragoman.decoding.search import search
-from dragoman.decoding.translator import Translator, load, marks_of
+from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load, marks_of
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.launch import local
 from dragoman.model.architecture import Architecture
@@ -158,6 +159,7 @@ class Run:
 def train(bench: Bench, name: str, data: DataSet, recipe: str, *overrides: str) -> Run:
     settings = resolve(recipe, [*QUIET, *overrides]).settings
     folder = bench.folder / "runs" / name
+    shutil.rmtree(folder, ignore_errors=True)  # A finished run would have nothing left to do.
     torch.compiler.reset()  # As a new process would begin.
     torch.cuda.reset_peak_memory_stats()
     started_at = time.perf_counter()
@@ -288,7 +290,7 @@ def measure_decoding(bench: Bench) -> None:
 
     def ours() -> dict[tuple[int, ...], list[int]]:
         found: dict[tuple[int, ...], list[int]] = {}
-        for batch in batches(set(sources), 131072):
+        for batch in batches(set(sources), GPU_BATCH_TOKENS):
             results = search(model, pack_sentences(batch), options, marks)
             found.update((source, best.tokens) for source, [best] in zip(batch, results, strict=True))
         return found

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from dragoman.corpus.shards import OFFSET, Pairs
+from dragoman.errors import DragomanError
 from dragoman.training.feed import Feed, Position
 
 
@@ -75,3 +77,15 @@ def test_fixed_sizes_are_the_same_for_all_shares_and_hold_the_same_labels(data, 
         for ours, theirs in pieces:
             labels = [torch.cat([piece.labels for piece in each]) for each in (ours, theirs)]
             assert torch.equal(labels[0][labels[0] >= 0], labels[1])
+
+
+@pytest.mark.parametrize("fixed_sizes", [False, True])
+def test_a_data_set_without_pairs_is_told_in_a_sentence(data, tmp_path, fixed_sizes):
+    np.zeros(1, OFFSET).tofile(tmp_path / "00000.offsets")
+    np.zeros(1, np.uint16).tofile(tmp_path / "00000.tokens")
+    with pytest.raises(DragomanError, match="There are no pairs"):
+        next(
+            Feed(Pairs(tmp_path, np.dtype(np.uint16)), data.tokenizer, 300, 1, 300, fixed_sizes).shares(
+                Position(), [1.0], 0
+            )
+        )

@@ -18,8 +18,9 @@ def runs_kernels(x: Tensor) -> bool:
 
 
 def takes_heads(size: int) -> bool:
-    """Whether attention kernels of ours take heads of so many features: matrix units want powers of two."""
-    return size >= 16 and size.bit_count() == 1
+    """Whether attention kernels of ours take heads of so many features: matrix units want powers of two, and tiles of
+    more than 128 do not fit into every GPU's shared memory."""
+    return 16 <= size <= 128 and size.bit_count() == 1
 
 
 @lru_cache

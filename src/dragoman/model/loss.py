@@ -66,7 +66,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad.to(grad_hidden.dtype), grad_weight * grad.to(grad_weight.dtype), None, None
+        # A number without dimensions keeps its bits, and leaves the others' type as it is.
+        return grad_hidden * grad, grad_weight * grad, None, None
 
 
 def _forward(
@@ -118,7 +119,7 @@ class _FusedLinearCrossEntropy(_LinearCrossEntropy):
         grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         sums = hidden.new_empty(tokens, 2, dtype=torch.float32)
         # Chunks of one size: a small one at the end would take almost as long.
-        size = -(-tokens // -(-tokens // GPU_CHUNK_TOKENS))
+        size = -(-tokens // max(1, -(-tokens // GPU_CHUNK_TOKENS)))
         for first in range(0, tokens, size):
             chunk = slice(first, first + size)
             h = hidden[chunk]  # [C, d]

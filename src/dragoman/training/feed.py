@@ -58,7 +58,7 @@ class Feed:
         """Most tokens of a side in one piece; lowered when memory turns out not to suffice."""
         self.fixed_sizes = fixed_sizes
         """Whether pieces are filled up to a size that is the same for all shares, in pinned memory."""
-        self._longest = int(self._lengths.max())
+        self._longest = int(self._lengths.max(initial=0))
         self._fullest = self._find_fullest() if fixed_sizes else (tokens, tokens)
         """Source and target tokens of the fullest batches."""
         self._portion = 1.0
@@ -106,7 +106,7 @@ class Feed:
     def _size(self, tokens: int, fullest: int) -> int:
         """The size of a side that has so many tokens, and has this worker's part of `fullest` in the fullest batch."""
         most = max(self.micro_tokens, self._longest)
-        # No worker's share exceeds its due by more than a sentence.
+        # No worker's share exceeds its due by more than a sentence, or hardly ever.
         due = min(most, round(fullest * self._portion) + (self._longest if self._portion < 1 else 0))
         step = _rounded_up(-(-most // SIZE_STEPS), SIZE_MULTIPLE)
         return min(_rounded_up(max(tokens, due), step), _rounded_up(most, SIZE_MULTIPLE))
