@@ -79,13 +79,19 @@ def test_fixed_sizes_are_the_same_for_all_shares_and_hold_the_same_labels(data, 
             assert torch.equal(labels[0][labels[0] >= 0], labels[1])
 
 
+@pytest.mark.parametrize("micro_tokens", [3000, 2600, 1700, 1100])
+def test_pieces_of_fixed_size_hold_little_filler(data, micro_tokens):
+    fixed = Feed(data.pairs("train"), data.tokenizer, 3000, seed=1, micro_tokens=micro_tokens, fixed_sizes=True)
+    shares = list(itertools.islice(fixed.shares(Position(), [1.0], 0), 5))
+    pieces = [piece for share in shares for piece in share.pieces]
+    assert len({piece.labels.shape[0] for piece in pieces}) == 1
+    assert sum(share.target_tokens for share in shares) > 0.8 * sum(piece.labels.shape[0] for piece in pieces)
+
+
 @pytest.mark.parametrize("fixed_sizes", [False, True])
 def test_a_data_set_without_pairs_is_told_in_a_sentence(data, tmp_path, fixed_sizes):
     np.zeros(1, OFFSET).tofile(tmp_path / "00000.offsets")
     np.zeros(1, np.uint16).tofile(tmp_path / "00000.tokens")
+    pairs = Pairs(tmp_path, np.dtype(np.uint16))
     with pytest.raises(DragomanError, match="There are no pairs"):
-        next(
-            Feed(Pairs(tmp_path, np.dtype(np.uint16)), data.tokenizer, 300, 1, 300, fixed_sizes).shares(
-                Position(), [1.0], 0
-            )
-        )
+        list(Feed(pairs, data.tokenizer, 300, 1, 300, fixed_sizes).shares(Position(), [1.0], 0))

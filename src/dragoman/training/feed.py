@@ -84,11 +84,16 @@ class Feed:
             position = Position(position.epoch + 1)
 
     def cut(self, pairs: Indexes, micro_tokens: int) -> list[Batch]:
-        """Pairs as tensors, in pieces of at most `micro_tokens` a side, or of one pair that is longer than that."""
+        """Pairs as tensors, in pieces of at most `micro_tokens` a side, or of one pair that is longer than that; as few
+        as possible, and of about one size."""
         if len(pairs) == 0:
             return []
         lengths = self._lengths[pairs]
-        bounds = fill(lengths, max(micro_tokens, int(lengths.max())))
+        longest = int(lengths.max())
+        most = max(micro_tokens, longest)
+        bounds = fill(lengths, most)
+        even = fill(lengths, min(most, -(-int(lengths.sum(axis=0).max()) // (len(bounds) - 1)) + longest))
+        bounds = even if len(even) == len(bounds) else bounds
         pieces = [self.tensors(part) for part in np.split(pairs, bounds[1:-1])]
         return [self._fill_up(piece) for piece in pieces] if self.fixed_sizes else pieces
 
@@ -106,8 +111,10 @@ class Feed:
     def _size(self, tokens: int, fullest: int) -> int:
         """The size of a side that has so many tokens, and has this worker's part of `fullest` in the fullest batch."""
         most = max(self.micro_tokens, self._longest)
-        # No worker's share exceeds its due by more than a sentence, or hardly ever.
-        due = min(most, round(fullest * self._portion) + (self._longest if self._portion < 1 else 0))
+        # No worker's share exceeds its due by more than a sentence, or hardly ever; and no piece an even part of it.
+        whole = round(fullest * self._portion) + (self._longest if self._portion < 1 else 0)
+        pieces = -(-whole // most)
+        due = whole if pieces == 1 else min(most, -(-whole // pieces) + self._longest)
         step = _rounded_up(-(-most // SIZE_STEPS), SIZE_MULTIPLE)
         return min(_rounded_up(max(tokens, due), step), _rounded_up(most, SIZE_MULTIPLE))
 
