@@ -7,7 +7,6 @@ Only the standard library and psutil are imported: an agent is there at once, an
 """
 
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +31,7 @@ import psutil
 from dragoman import __version__
 from dragoman.launch import network
 from dragoman.launch.link import Receiver, measure
+from dragoman.launch.orphans import die_with
 
 GRACE_S = 30.0
 """How long workers may take to save after they were asked to stop."""
@@ -184,7 +185,9 @@ class Agent:
         quiet = {**os.environ, "RUST_LOG": "error"}
         while True:
             command = [sys.executable, "-m", "dragoman.launch.lighthouse", str(port)]
-            subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, preexec_fn=_die_with_agent, check=False)
+            subprocess.run(
+                command, env=quiet, stdout=subprocess.DEVNULL, preexec_fn=partial(die_with, os.getpid()), check=False
+            )
             time.sleep(RELIGHT_S)
 
     def answer_start(
@@ -257,7 +260,7 @@ class Agent:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=_die_with_agent,  # noqa: PLW1509 (it takes no lock)
+            preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (it takes no lock)
         )
         self._workers[rank] = worker
         assert worker.stdout is not None
@@ -347,15 +350,6 @@ def _reaches(address: str, port: int, word: bytes) -> bool:
             return connection.makefile("rb").read(len(word)) == word
     except OSError:
         return False
-
-
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
-
-
-def _die_with_agent() -> None:
-    """Let the kernel end a worker whose agent was killed."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:

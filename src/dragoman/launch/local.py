@@ -20,11 +20,15 @@ from dragoman.decoding import scoring
 from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
 from dragoman.launch import RESTARTS
+from dragoman.launch.orphans import die_with
 from dragoman.model.transformer import Transformer
 from dragoman.training import session
 from dragoman.training.evaluate import Quality
 from dragoman.training.session import Job
 from dragoman.training.stop import EXIT_AT_ONCE
+
+STOP_ASKED = "DRAGOMAN_STOP_ASKED"
+"""In the environment of workers that start although they were asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,11 @@ def train(job: Job, workers: int) -> str:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     earlier = {number: signal.signal(number, _ask_workers_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        outcomes = elastic_launch(config, _work)(job)
+        outcomes = elastic_launch(config, _work)(job, os.getpid())
     except ChildFailedError as error:
         raise DragomanError(_explain(error, job)) from None
     finally:
+        os.environ.pop(STOP_ASKED, None)
         for number, handler in earlier.items():
             signal.signal(number, handler)
     first = outcomes[0]
@@ -78,8 +83,11 @@ def train(job: Job, workers: int) -> str:
     return str(first)
 
 
-def _work(job: Job) -> str | DragomanError:
+def _work(job: Job, parent: int) -> str | DragomanError:
     """What a worker runs. A user's mistake is handed back: raised, it would look like a crash and be tried again."""
+    die_with(parent)
+    if STOP_ASKED in os.environ:
+        return "interrupted"
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     if restarts and os.environ.get("RANK") == "0":
         print(f"A worker was lost: all start again from the newest checkpoint ({restarts} of {RESTARTS}).", flush=True)
@@ -90,7 +98,11 @@ def _work(job: Job) -> str | DragomanError:
 
 
 def _ask_workers_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the form of a signal handler)
-    """Pass it on, so that they finish their step and save. A terminal's Ctrl-C has reached them already, and counts."""
+    """Pass it on, so that they finish their step and save. A terminal's Ctrl-C has reached them already, and counts.
+
+    Workers that are still starting die of it, and are started again: those must know.
+    """
+    os.environ[STOP_ASKED] = "1"
     for child in psutil.Process().children():
         child.send_signal(signal.SIGTERM)
 
