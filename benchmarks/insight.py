@@ -203,7 +203,7 @@ def measure_cost(data: Path) -> list[Line]:
     settings = resolve("tiny", ["training.steps=60", *SHORT]).settings
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         run, cluster, opened = RunDir(Path(folder) / "run"), join(), DataSet(data)
-        broadcast = Broadcast(run, settings, cluster)
+        broadcast = Broadcast(run, EventLog(run.events_of(0)), settings, cluster)
         record = TimedRecording(broadcast)
         trainer = Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post)
         trainer.train(Stop())

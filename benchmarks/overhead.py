@@ -19,7 +19,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.events import CheckpointSaved, Event, StepDone
 from dragoman.launch.local import make_judge
 from dragoman.recipe import resolve
-from dragoman.rundir import RunDir
+from dragoman.rundir import EventLog, RunDir
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.cluster import join
 from dragoman.training.loop import Trainer
@@ -71,7 +71,7 @@ def main() -> None:
         command = [sys.executable, "-m", "dragoman", "prepare", "demo", "--recipe", "small", "--out", str(data)]
         subprocess.run(command, check=True, capture_output=True)
         cluster, run = join(), RunDir(Path(name) / "run")
-        broadcast = Broadcast(run, settings, cluster)
+        broadcast = Broadcast(run, EventLog(run.events_of(0)), settings, cluster)
         record = TimedRecording(broadcast)
         opened = DataSet(data)
         Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post).train(Stop())

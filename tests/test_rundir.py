@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman import events
+from dragoman import events, rundir
 from dragoman.errors import DragomanError
 from dragoman.events import StepSkipped, from_json, to_json
 from dragoman.rundir import EventLog, publish_folder, read_events, read_json, replacing, sweep, write_atomic
@@ -66,6 +66,15 @@ def test_events_are_readable_while_written(tmp_path):
     log.record(step(2))
     more, _ = read_events(tmp_path / "events-0.jsonl", offset)
     assert [event.step for event in (*seen, *more)] == [1, 2]
+
+
+def test_a_log_is_claimed_by_one_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(rundir, "LEAVING_S", 0.2)
+    first, second = (EventLog(tmp_path / "events-0.jsonl") for _ in range(2))
+    assert first.claim()
+    assert not second.claim()
+    first.close()
+    assert second.claim()
 
 
 @given(st.integers(0, 400))

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from dragoman.errors import DragomanError
 from dragoman.events import Event, from_json, to_json
 
 CONFIG_FILE = "config.json"
+LEAVING_S = 3.0
+"""How long a process that was killed may take to be gone."""
 HOLDS = {
     "weights.safetensors": "the weights to translate with",
     "trained.safetensors": "the weights as trained; the others are their running average",
@@ -116,6 +119,22 @@ class EventLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         _drop_torn_line(path)
         self._file = path.open("ab", buffering=0)
+
+    def claim(self) -> bool:
+        """Be the only one who claims this log, until it is closed or this process ends. False: another is.
+
+        Whoever was killed just now is given a moment to be gone.
+        """
+        until_s = time.monotonic() + LEAVING_S
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until_s:
+                    return False
+                time.sleep(0.1)
+            else:
+                return True
 
     def record(self, event: Event) -> None:
         self.write(to_json(event).encode() + b"\n")

@@ -69,13 +69,17 @@ def train(job: Job, make_judge: Callable[[Settings, DataSet], Judge]) -> str:
 def _train(job: Job, cluster: Cluster, stop: Stop, make_judge: Callable[[Settings, DataSet], Judge]) -> str:
     data = DataSet(job.data)
     run = RunDir(job.run)
+    check_shares(job.settings, cluster.workers)
     problem = open_run(run, job.settings, data)
+    log = EventLog(run.events_of(cluster.slot)) if problem is None else None
+    if log is not None and not log.claim():
+        problem = f"{run.path} is being trained by another process: wait for its end, or choose another --out."
     # In a static world all must hear of a problem that only one has: they would wait for it.
     problems = [problem] if cluster.elastic else cluster.gather(problem)
     if found := [each for each in problems if each is not None]:
         raise DragomanError(found[0])
-    check_shares(job.settings, cluster.workers)
-    broadcast = Broadcast(run, job.settings, cluster)
+    assert log is not None
+    broadcast = Broadcast(run, log, job.settings, cluster)
     try:
         judge = make_judge(job.settings, data)
         flops_per_s = measure_ceiling(Precision.choose(job.settings, cluster.device).dtype, cluster.device)
@@ -91,9 +95,8 @@ class Broadcast:
     The first worker of each machine adds what the machine's sensors see.
     """
 
-    def __init__(self, run: RunDir, settings: Settings, cluster: Cluster) -> None:
-        self._run, self._settings, self._cluster = run, settings, cluster
-        self._log = EventLog(run.events_of(cluster.slot))
+    def __init__(self, run: RunDir, log: EventLog, settings: Settings, cluster: Cluster) -> None:
+        self._run, self._log, self._settings, self._cluster = run, log, settings, cluster
         self.post = Post(run)
         self._sinks: list[Sink] = []
         watching = os.environ.get("LOCAL_RANK", "0") == "0"
@@ -135,9 +138,12 @@ class Broadcast:
 
 def open_run(run: RunDir, settings: Settings, data: DataSet) -> str | None:
     """Begin a run's folder, or check that an earlier one can go on with these settings. Gives the problem, if any."""
-    run.path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(run.path.parent):  # Workers of a machine come here at the same time.
-        return _open_run(run, settings, data)
+    try:
+        run.path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(run.path.parent):  # Workers of a machine come here at the same time.
+            return _open_run(run, settings, data)
+    except OSError as error:
+        return f"{run.path} cannot be written to ({error.strerror}): make room there, or choose another --out."
 
 
 def _open_run(run: RunDir, settings: Settings, data: DataSet) -> str | None:
@@ -154,11 +160,8 @@ def _open_run(run: RunDir, settings: Settings, data: DataSet) -> str | None:
             return f"{run.path} began with other settings ({listing}): choose another --out, or set them as they were."
     elif run.path.exists() and any(run.path.iterdir()):
         return f"{run.path} exists and is no run: choose another --out."
-    try:
-        run.path.mkdir(parents=True, exist_ok=True)
-        write_json(run.config, content)
-    except OSError as error:
-        return f"{run.path} cannot be written to ({error.strerror}): make room there, or choose another --out."
+    run.path.mkdir(parents=True, exist_ok=True)
+    write_json(run.config, content)
     return None
 
 
