@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dragoman.events import CheckpointSaved, RunEnded, RunStarted, StepDone
@@ -119,10 +120,13 @@ def test_on_a_full_disk_training_goes_on_and_keeps_what_it_has(data, small_disk)
     train(data.path, run, "training.steps=4", "evaluation.bleu=false")
     disk = os.statvfs(small_disk)
     ballast.write_bytes(b"x" * ((disk.f_bavail - 2) * disk.f_frsize))  # Room for the settings alone.
-    output = train(data.path, run, "evaluation.bleu=false")
+    with pytest.raises(AssertionError) as failure:
+        train(data.path, run, "evaluation.bleu=false")
+    output = str(failure.value)
     assert "could not be written" in output
     assert "make room on the disk" in output
     assert "Finished after 12 steps" in output
+    assert "error: The end of the run could not be saved" in output
     assert (checkpoints / "last").resolve().name == "step-00000004"
     ballast.unlink()
     train(data.path, run, "training.steps=13", "checkpoint.keep_last=1", "evaluation.bleu=false")
@@ -132,11 +136,52 @@ def test_on_a_full_disk_training_goes_on_and_keeps_what_it_has(data, small_disk)
 
 def test_a_run_that_could_not_save_at_all_ends_without_an_average(data, small_disk):
     (small_disk / "ballast").write_bytes(b"x" * (7 << 20))
-    output = train(
-        data.path, small_disk / "run", "model.feed_forward=8192", "checkpoint.average=2", "evaluation.bleu=false"
-    )
-    assert "could not be written" in output
-    assert "Finished after 12 steps" in output
+    wide = ("model.feed_forward=8192", "checkpoint.average=2", "evaluation.bleu=false")
+    with pytest.raises(AssertionError) as failure:
+        train(data.path, small_disk / "run", *wide)
+    assert "Finished after 12 steps" in str(failure.value)
+    assert "error: The end of the run could not be saved" in str(failure.value)
+    assert not (small_disk / "run" / "checkpoints" / "averaged").exists()
+
+
+def test_workers_that_are_still_starting_heed_an_interruption(data, tmp_path):
+    process = start(data.path, tmp_path / "run", "training.steps=100000")
+    wait_for_workers(process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    output, _ = process.communicate(timeout=60)
+    assert "A worker was lost" not in output
+    assert len(losses(tmp_path / "run")) < 20
+
+
+def test_workers_end_with_the_process_that_started_them(data, tmp_path):
+    process = start(data.path, tmp_path / "run", "training.steps=100000")
+    workers = wait_for_workers(process)
+    process.kill()
+    process.communicate()
+    gone, alive = psutil.wait_procs(workers, timeout=60)
+    assert len(gone) >= 2
+    assert alive == []
+
+
+def wait_for_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Two of them, as soon as they exist."""
+    while process.poll() is None:
+        found = [child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())]
+        if len(found) >= 2:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(process.communicate()[0])
+
+
+def test_a_run_that_is_being_trained_is_not_trained_twice(data, tmp_path):
+    process = start(data.path, tmp_path / "run", "training.steps=100000", workers=1)
+    wait_for_steps(tmp_path / "run", 2, process)
+    with pytest.raises(AssertionError, match="is being trained by another process"):
+        train(data.path, tmp_path / "run", "training.steps=100000", workers=1)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    steps = [event.step for event in RunDir(tmp_path / "run").events() if isinstance(event, StepDone)]
+    assert steps == list(range(1, len(steps) + 1))
 
 
 def test_a_run_on_other_data_or_with_another_model_is_refused(data, tmp_path):

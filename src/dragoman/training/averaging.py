@@ -23,11 +23,12 @@ def save_average(
     evaluator: Evaluator,
     step: int,
 ) -> CheckpointsAveraged | None:
-    """Average the newest or the best checkpoints of the first worker, who writes; all judge. None: there are none."""
+    """Average the newest or the best checkpoints of the first worker, who writes; all judge. None: there are none, or
+    the end of the run is not among them."""
     started = time.perf_counter()
     model = Transformer(architecture).to(cluster.device)
     names: list[str] = []
-    if cluster.is_first:
+    if cluster.is_first and not checkpoints.failure:
         newest = settings.average_of == "last"
         names = checkpoint.names(folder) if newest else checkpoint.best(folder, settings.average)
         names = names[: settings.average]

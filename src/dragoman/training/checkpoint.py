@@ -104,6 +104,8 @@ class Checkpoints:
         self._record = record
         self._writer: threading.Thread | None = None
         self._owned = False
+        self.failure = ""
+        """Why the last checkpoint could not be written, if so."""
 
     def save(self, take_snapshot: Callable[[], Snapshot], links: Sequence[str]) -> None:
         """Copy what is to be saved, and write it while training goes on. Waits for the one before, if need be."""
@@ -138,6 +140,7 @@ class Checkpoints:
         except (OSError, SafetensorError) as error:
             self._fail(snapshot.state.step, draft, error)
             return
+        self.failure = ""
         files = {file.name: file.stat().st_size for file in sorted((self._folder / name).iterdir())}
         self._record(
             CheckpointSaved(
@@ -193,7 +196,8 @@ class Checkpoints:
     def _fail(self, step: int, draft: Path, error: Exception) -> None:
         """Clear away what could not be finished, and say so: training goes on."""
         shutil.rmtree(draft, ignore_errors=True)
-        self._record(CheckpointFailed(step=step, reason=getattr(error, "strerror", None) or str(error)))
+        self.failure = getattr(error, "strerror", None) or str(error)
+        self._record(CheckpointFailed(step=step, reason=self.failure))
 
 
 def names(folder: Path) -> list[str]:

@@ -151,6 +151,11 @@ class Trainer:
         self._record(
             RunEnded(rank=self._cluster.slot, step=self._state.step, reason=reason, elapsed_s=self._state.elapsed_s)
         )
+        if self._checkpoints.failure:
+            raise DragomanError(
+                f"The end of the run could not be saved ({self._checkpoints.failure}): make room in {self._run.path}, "
+                "and give the same command again; it goes on from the newest checkpoint."
+            )
         return reason
 
     def _advance(self, stop: Stop) -> str | None:
