@@ -48,7 +48,8 @@ def sentence(event: Event) -> str:
             )
         case events.CheckpointsAveraged():
             bleu = "" if event.bleu is None else f", BLEU {event.bleu:.1f}"
-            return f"Average of {len(event.names)} checkpoints: validation loss {event.nll:.3f}{bleu}"
+            many = "one checkpoint" if len(event.names) == 1 else f"{len(event.names)} checkpoints"
+            return f"Average of {many}: validation loss {event.nll:.3f}{bleu}"
         case events.RunEnded():
             return _ENDINGS[event.reason].format(step=count(event.step), elapsed=span(event.elapsed_s))
         case events.CheckpointSaved() if event.written_s > 30:

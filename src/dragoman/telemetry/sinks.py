@@ -154,7 +154,7 @@ class TerminalSink:
 
     def _show_step(self, event: events.StepDone) -> None:
         # The first losses fall fast; afterwards a bar that jumps with every batch would be hard to read.
-        self._loss = event.loss if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * event.loss
+        self._loss = event.nll if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * event.nll
         text = f"loss {self._loss:.3f}  {count(self._pace.tokens_per_s)} tokens/s  {span(self._pace.left_s)} left"
         if self._bar is not None:
             self._bar.update(self._task, completed=event.step, description=text)
@@ -168,7 +168,7 @@ class TerminalSink:
             self._print("[dim]    step  train loss  valid loss  perplexity    BLEU    chrF    took[/dim]")
         bleu = "-" if event.bleu is None else f"{event.bleu:.1f}"
         chrf = "-" if event.chrf is None else f"{event.chrf:.1f}"
-        losses = f"{self._loss:>10.3f}  {event.loss:>10.3f}  {event.perplexity:>10.2f}"
+        losses = f"{self._loss:>10.3f}  {event.nll:>10.3f}  {event.perplexity:>10.2f}"
         self._print(f"{event.step:>8,}  {losses}  {bleu:>6}  {chrf:>6}  {span(event.evaluation_s):>6}")
         if event.samples:
             sample = event.samples[0]

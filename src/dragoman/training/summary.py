@@ -94,10 +94,10 @@ def _show_run(content: dict[str, Any], console: Console) -> None:
         highlight=False,
     )
     if content["evaluations"]:
-        rows = table("step", "valid loss", "without smoothing", "BLEU", "chrF", right=(0, 1, 2, 3, 4))
+        rows = table("step", "valid loss", "with smoothing", "BLEU", "chrF", right=(0, 1, 2, 3, 4))
         for done in content["evaluations"][-10:]:
             scores = ("-" if done[name] is None else f"{done[name]:.1f}" for name in ("bleu", "chrf"))
-            rows.add_row(count(done["step"]), f"{done['loss']:.3f}", f"{done['nll']:.3f}", *scores)
+            rows.add_row(count(done["step"]), f"{done['nll']:.3f}", f"{done['loss']:.3f}", *scores)
         console.print(rows)
         console.print()
     by_name: dict[str, list[str]] = {}
