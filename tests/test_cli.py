@@ -76,10 +76,22 @@ def test_a_mistake_is_one_sentence_and_no_traceback(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_misspelt_corpus_is_corrected(tmp_path):
-    done = run("prepare", "wmt16-en-fe", "--out", str(tmp_path / "data"))
+def test_what_a_disk_refuses_is_one_sentence_and_no_traceback(monkeypatch, capsys):
+    def refuse(**_):
+        raise OSError(28, "No space left on device", "models/mine")
+
+    monkeypatch.setattr(cli, "app", refuse)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == cli.EXIT_MISTAKE
+    assert "models/mine cannot be used (No space left on device)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("wmt16-en-fe", "wmt16-en-de"), ("demoo", "demo")])
+def test_a_misspelt_corpus_is_corrected(tmp_path, wrong, right):
+    done = run("prepare", wrong, "--out", str(tmp_path / "data"))
     assert done.returncode == cli.EXIT_MISTAKE
-    assert "did you mean wmt16-en-de?" in done.stderr
+    assert f"did you mean {right}?" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -35,9 +35,15 @@ def main() -> None:
         _fail(str(error), EXIT_MISTAKE)
     except InterruptedByUserError as interrupted:
         _fail(str(interrupted), EXIT_INTERRUPTED)
-    except BrokenPipeError:  # `dragoman inspect DATA | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # `dragoman inspect DATA | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        place = error.filename or "A file"
+        _fail(
+            f"{place} cannot be used ({error.strerror or error}): see to its path, its rights and its disk.",
+            EXIT_MISTAKE,
+        )
 
 
 def _fail(message: str, code: int) -> None:

@@ -51,6 +51,15 @@ def test_an_empty_folder_is_refused_with_a_remedy(tmp_path):
         Pairs(tmp_path, UINT16)
 
 
+@pytest.mark.parametrize("suffix", ["tokens", "offsets"])
+def test_files_that_were_cut_short_are_named(tmp_path, suffix):
+    shard_of(tmp_path, 0, [([1, 3], [2]), ([4], [5, 6])])
+    file = tmp_path / f"00000.{suffix}"
+    file.write_bytes(file.read_bytes()[: -8 if suffix == "offsets" else -2])
+    with pytest.raises(DragomanError, match=r"00000\.\* are cut short: prepare"):
+        Pairs(tmp_path, UINT16)
+
+
 def test_a_missing_token_file_is_named(tmp_path):
     shard_of(tmp_path, 0, [([1], [2])])
     (tmp_path / "00000.tokens").unlink()

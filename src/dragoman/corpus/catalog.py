@@ -142,7 +142,7 @@ def find(name_or_toml: str) -> tuple[Description, Languages, Languages]:
         if name not in known:
             either_way = {
                 **{key: key for key in known},
-                **{_turned(key): f"{key}/{_turned(key)[-5:]}" for key in known},
+                **{_turned(key): f"{key}/{_turned(key)[-5:]}" for key in known if _turned(key) != key},
             }
             near = difflib.get_close_matches(name, either_way, n=1, cutoff=0.5)
             hint = f"did you mean {either_way[near[0]]}? " if near else ""

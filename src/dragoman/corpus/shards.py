@@ -46,6 +46,9 @@ class Pairs:
             self._tokens = [np.memmap(path.with_suffix(".tokens"), dtype, mode="r") for path in paths]
         except (OSError, ValueError) as error:
             raise DragomanError(f"{folder} is damaged ({error}): prepare the data set again.") from None
+        for path, offsets, tokens in zip(paths, self._offsets, self._tokens, strict=True):
+            if len(offsets) % 2 == 0 or len(tokens) < offsets[-1]:
+                raise DragomanError(f"{path.with_suffix('')}.* are cut short: prepare the data set again, or copy it.")
         counts = [len(offsets) // 2 for offsets in self._offsets]
         self._first = np.concatenate([[0], np.cumsum(counts)])
 
