@@ -1,4 +1,5 @@
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from dragoman import cli, events
 from dragoman.corpus import catalog
 from dragoman.errors import DragomanError
+from dragoman.ports import shown
 from dragoman.recipe import as_markdown
 from dragoman.verbs.corpus import find_corpus
 
@@ -134,3 +136,9 @@ def test_the_catalog_can_be_listed():
 def test_a_direction_that_is_none_is_refused(languages):
     with pytest.raises(DragomanError, match="not a direction"):
         find_corpus(["a.tsv"], [], [], languages, None, None, None)
+
+
+def test_a_server_that_listens_everywhere_is_named_as_others_reach_it():
+    assert shown("127.0.0.1", 80) == "http://127.0.0.1:80"
+    assert shown("::1", 80) == "http://[::1]:80"
+    assert shown("0.0.0.0", 80) == f"http://{socket.gethostname()}:80"

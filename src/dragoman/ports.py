@@ -14,6 +14,13 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise DragomanError(
-            f"Port {port} on {host} cannot be used ({error.strerror}): choose another --port, or end what uses it."
+            f"Port {port} on {host} cannot be used ({error.strerror}): end what uses it, or choose another --port or "
+            "--host."
         ) from None
     return listening
+
+
+def shown(host: str, port: int) -> str:
+    """The address that people open: a server that listens everywhere is reached by this machine's name."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

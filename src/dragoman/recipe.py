@@ -1,7 +1,7 @@
 """Recipes: settings that were chosen together, read from TOML files and changed by `key=value`.
 
-A recipe is a TOML file with the sections below; the shipped ones lie in `recipes/`. Whatever it leaves out keeps the
-default, and `dragoman config RECIPE` shows where each value came from.
+A recipe is a TOML file with the sections below; the shipped ones lie in `src/dragoman/recipes/`. Whatever it leaves
+out keeps the default, and `dragoman config RECIPE` shows where each value came from.
 """
 
 import difflib
@@ -9,7 +9,8 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -181,6 +182,8 @@ def _allowed(kind: Any, metadata: Sequence[Any]) -> str:
         return "one of " + ", ".join(show_value(option) for option in get_args(kind))
     if get_origin(kind) is tuple:
         return f"a list, each {_allowed(get_args(kind)[0], [])}"
+    if get_origin(kind) in (Union, UnionType):
+        return ", or ".join(_allowed(option, []) for option in get_args(kind))
     if kind is bool:
         return "true or false"
     if kind in (int, float):

@@ -139,7 +139,7 @@ class DataSet:
     def __init__(self, path: Path) -> None:
         if not (path / MANIFEST_FILE).is_file():
             raise DragomanError(
-                f"{path} is not a prepared data set: make one with `dragoman prepare ... --out {path}`."
+                f"{path} is not a prepared data set: make one with `dragoman prepare ... --out DATA`, and give that."
             )
         content = read_json(path / MANIFEST_FILE)
         try:

@@ -104,6 +104,8 @@ class Tokenizer:
             return cls(path.read_bytes())
         except OSError as error:
             raise DragomanError(f"The tokenizer {path} cannot be read ({error.strerror}): check the path.") from None
+        except DragomanError as error:
+            raise DragomanError(f"{path}: {error}") from None
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
         return Tokenizer, (self._model,)

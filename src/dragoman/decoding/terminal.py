@@ -131,6 +131,10 @@ def score(
     if len(systems) < 2 and (compare or html is not None):
         raise DragomanError(f"{'--compare' if compare else '--html'} needs two systems: name the other one, too.")
     sources, references = _evaluation_text(source, reference, data, split)
+    if sources is not None and len(sources) != len(references):
+        raise DragomanError(
+            f"--src has {len(sources):,} lines, --ref {len(references):,}: give files that belong together."
+        )
     with progress_bars(Console(stderr=True)) as progress:
         outputs = [_translations(system, sources, progress) for system in systems]
     for system, output in zip(systems, outputs, strict=True):
@@ -145,6 +149,7 @@ def score(
     if html is not None:
         differing = side_by_side.contrasts(sources, references, *outputs)
         write_atomic(html, side_by_side.as_html(systems, found, differing, len(references)))
+        Console(stderr=True).print(f"Side by side: {html}", highlight=False, soft_wrap=True)
     _show_comparison(systems, found, as_json=as_json)
 
 

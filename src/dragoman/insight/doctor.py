@@ -1,8 +1,9 @@
 """Before the money is spent: what a recipe will take on these machines, what limits it, and what to change."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dragoman.errors import DragomanError
 from dragoman.insight.predictor import METHODS, Plan, Prediction, predict, what_if
@@ -100,22 +101,34 @@ def _remedies(plan: Plan, now: Prediction) -> list[str]:
     return [f"{name}: {step_s:.2f} s a step" for step_s, name in better]
 
 
-def changed(plan: Plan, text: str) -> Plan:
-    """A plan with what `--what-if link=1gbit,hosts=4,exchange=bf16` asks for."""
-    for word in text.split(","):
-        key, _, value = word.strip().partition("=")
-        if key == "link" and (match := _BANDWIDTH.fullmatch(value)):
-            plan = replace(plan, bits_per_s=float(match[1]) * UNITS[match[2].lower()])
-        elif key == "hosts" and value.isdecimal() and 0 < int(value) <= 1024:
-            # Machines that are not there yet are taken to be like the slowest one.
-            speeds = sorted(plan.tokens_per_s, reverse=True)
-            speeds += [speeds[-1]] * (int(value) - len(speeds))
-            plan = replace(plan, tokens_per_s=tuple(speeds[: int(value)]))
-        elif key == "exchange" and value in METHODS:
-            plan = replace(plan, method=value, every=16 if value == "local" else 1)
-        else:
-            raise DragomanError(
-                f"--what-if {word.strip()} is not understood: write link=1gbit, hosts=4 or exchange=bf16 "
-                f"(of {', '.join(METHODS)}), with commas between."
-            )
+def changed(plan: Plan, question: str) -> Plan:
+    """A plan with what a question asks for."""
+    for change in understand(question):
+        plan = change(plan)
     return plan
+
+
+def understand(question: str) -> list[Callable[[Plan], Plan]]:
+    """What `--what-if link=1gbit,hosts=4,exchange=bf16` changes in a plan."""
+    return [_change(word.strip()) for word in question.split(",")]
+
+
+def _change(word: str) -> Callable[[Plan], Plan]:
+    key, _, value = word.partition("=")
+    if key == "link" and (match := _BANDWIDTH.fullmatch(value)):
+        return partial(replace, bits_per_s=float(match[1]) * UNITS[match[2].lower()])
+    if key == "hosts" and value.isdecimal() and 0 < int(value) <= 1024:
+        return partial(_with_hosts, hosts=int(value))
+    if key == "exchange" and value in METHODS:
+        return partial(replace, method=value, every=16 if value == "local" else 1)
+    raise DragomanError(
+        f"--what-if {word} is not understood: write link=1gbit, hosts=4 or exchange=bf16 "
+        f"(of {', '.join(METHODS)}), with commas between."
+    )
+
+
+def _with_hosts(plan: Plan, hosts: int) -> Plan:
+    # Machines that are not there yet are taken to be like the slowest one.
+    speeds = sorted(plan.tokens_per_s, reverse=True)
+    speeds += [speeds[-1]] * (hosts - len(speeds))
+    return replace(plan, tokens_per_s=tuple(speeds[:hosts]))

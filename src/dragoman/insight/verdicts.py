@@ -43,7 +43,7 @@ def in_short(story: Story, now_s: float) -> list[str]:
     if story.state(now_s) == "silent":
         alarms.insert(0, "The run has fallen silent without an end: the same command goes on from its last checkpoint.")
     known = {answer.key: answer for answer in answers}
-    calm = [known["duration"].verdict, known["trained"].verdict]
+    calm = [known["duration"].verdict, f"{known['trained'].question} {known['trained'].verdict}"]
     return [*alarms, *calm][: max(3, len(alarms))]
 
 
@@ -60,6 +60,8 @@ def duration(story: Story) -> Answer:
         f"standing still for checkpoints {span(sum(saved.blocked_s for saved in story.checkpoints))}",
     ]
     verdict = f"It took {span(elapsed_s)}{sessions}"
+    if story.ended is not None and story.ended.reason == "interrupted":
+        verdict += f" until it was interrupted, at step {count(story.step)} of {count(story.total_steps)}"
     if story.ended is None:
         verdict = f"It has taken {span(elapsed_s)}{sessions}, and {span(left.total_s)} are left"
         evidence.append(
@@ -170,7 +172,8 @@ def devices(story: Story) -> Answer:
     evidence = [f"{device}: computing for {computing:.0%} of a step, {story.started.precision}"]
     flops = _step_flops(story)
     ceiling = sum(story.ceilings.values()) * story.started.world / max(1, len(story.ceilings))
-    verdict = f"They computed for {computing:.0%} of the time"
+    verdict = "There are none; the processors" if device == "CPU" else "They"
+    verdict += f" computed for {computing:.0%} of the time"
     if flops and ceiling:
         useful = flops / step_s / ceiling
         verdict += f", and did {useful:.0%} of what large matrix products would have done"

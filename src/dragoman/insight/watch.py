@@ -21,7 +21,7 @@ from starlette.routing import Route
 from dragoman.insight.digest import digest
 from dragoman.insight.page import render, to_script_json
 from dragoman.insight.story import Logs
-from dragoman.ports import bind
+from dragoman.ports import bind, shown
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOOK_S = 1.0
@@ -96,8 +96,7 @@ def serve(runs: Sequence[Path], host: str, port: int, console: Console) -> None:
     watch = Watch(runs)
     listening = bind(host, port)
     listening.listen()  # Whoever opens the address as soon as it is printed waits, and is not refused.
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
+    address = f"{shown(host, listening.getsockname()[1])}/" + (f"?token={token}" if token else "")
     console.print(f"Open {address}  Ctrl-C ends the page, not the training.", highlight=False, soft_wrap=True)
     app = make_app(watch, token, lambda: server.should_exit)
     server = uvicorn.Server(

@@ -10,7 +10,7 @@ from rich.markup import escape
 from dragoman.config import Settings
 from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
-from dragoman.insight.doctor import Budget, Diagnosis, changed, diagnose
+from dragoman.insight.doctor import Budget, Diagnosis, changed, diagnose, understand
 from dragoman.insight.predictor import METHODS, Plan, wire_time
 from dragoman.launch.checks import Problem, checkpoint_bytes, compare_clocks
 from dragoman.launch.crew import Crew
@@ -80,6 +80,8 @@ def consult(
     machines: Sequence[Machine], exercise: Exercise, settings: Settings, client: Client, questions: Sequence[str]
 ) -> tuple[Examination, dict[str, Diagnosis]]:
     """Examine the machines, and judge the plan as it is and as each question would have it."""
+    for question in questions:
+        understand(question)  # A mistake shows before anything is measured.
     found = examine(machines, exercise, client)
     plan, budget = make_plan(found, machines, settings), _budget(settings, len(machines))
     diagnoses = {"": _diagnose(found, plan, budget)}

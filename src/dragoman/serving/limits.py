@@ -91,7 +91,10 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DragomanError(f"The keys in {path} cannot be read ({error}): check the path.") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise DragomanError(
+            f"The keys in {path} cannot be read ({reason}): check the path, or make a file of keys with --new-key NAME."
+        ) from None
 
 
 def _digest(key: str) -> str:

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dragoman.decoding.exported import is_exported
 from dragoman.errors import DragomanError
-from dragoman.ports import bind
+from dragoman.ports import bind, shown
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Keys, Limits
 from dragoman.serving.metrics import Metrics
@@ -56,7 +56,8 @@ def run(
             server_header=False,
         )
     )
-    console.print(f"Open http://{host}:{port} to type, http://{host}:{port}/docs for the API. Ctrl-C stops.")
+    address = shown(host, port)
+    console.print(f"Open {address} to type, {address}/docs for the API. Ctrl-C stops.", soft_wrap=True)
     server.run(sockets=[listening])
 
 
@@ -67,6 +68,8 @@ def _ready(model: Path, drafts: Path, console: Console) -> Path:
     """
     if is_exported(model):
         return model
+    if not model.exists():
+        raise DragomanError(f"There is no model {model}: check the path.")
     console.print(f"Exporting {model} to CTranslate2, int8. `dragoman export` saves doing so each time.", style="dim")
     out = drafts / f"{len(list(drafts.iterdir()))}" / model.resolve().name
     command = [sys.executable, "-m", "dragoman", "export", str(model), "--out", str(out)]

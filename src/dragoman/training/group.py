@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import socket
 import threading
 import time
@@ -232,4 +233,6 @@ def _has_own_gpu(members: Sequence[Member]) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """What a library says first, without the place in its source and gloo's good wishes."""
+    line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return re.sub(r"^\[\S+:\d+\]\s*|\s*GLHF!.*$", "", line)

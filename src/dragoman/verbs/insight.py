@@ -121,7 +121,7 @@ def inspect(
 
         dragoman inspect data/demo
 
-        dragoman inspect runs/demo/checkpoints/last
+        dragoman inspect runs/demo/run/checkpoints/last
     """
     from dragoman.corpus.dataset import MANIFEST_FILE
 

@@ -25,11 +25,11 @@ def translate(
 
     **Examples**
 
-        dragoman translate runs/demo
+        dragoman translate runs/demo/run
 
-        dragoman translate runs/demo news.en > news.de
+        dragoman translate runs/demo/run news.en > news.de
 
-        echo "The teacher reads a book." | dragoman translate runs/demo decoding.beam=8 --n-best 3 --scores
+        echo "The teacher reads a book." | dragoman translate runs/demo/run decoding.beam=8 --n-best 3 --scores
     """
     from dragoman.decoding import terminal
 
@@ -54,7 +54,7 @@ def score(
 
     **Examples**
 
-        dragoman score runs/demo --data data/demo
+        dragoman score runs/demo/run --data runs/demo/data
 
         dragoman score runs/base --src newstest2014.en --ref newstest2014.de
 
@@ -84,7 +84,7 @@ def export(
 
     **Examples**
 
-        dragoman export runs/demo --to ctranslate2 --out models/demo
+        dragoman export runs/demo/run --to ctranslate2 --out models/demo
 
         dragoman export runs/base --to huggingface --out models/base-hf --data data/wmt16 --dollars-per-hour 2.5
     """

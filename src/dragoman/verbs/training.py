@@ -25,7 +25,7 @@ def train(
 
     **Examples**
 
-        dragoman train tiny --data data/demo --out runs/demo --workers 2
+        dragoman train tiny --data data/demo --out runs/tiny --workers 2
 
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
     """

@@ -284,12 +284,15 @@ function fill(id, ...children) {
   section.querySelector("div").replaceChildren(...children);
 }
 
+// Commands and names stand between backticks.
+const words = (text) => text.split("`").map((part, n) => (n % 2 ? node("code", {}, part) : part));
+
 function answer(each) {
   const made = node("details", each.alarm ? { class: "alarm" } : {},
-    node("summary", {}, node("b", {}, each.question), each.verdict,
+    node("summary", {}, node("b", {}, each.question), ...words(each.verdict),
       each.sure === "likely" ? node("span", { class: "sure" }, " (likely)") : null));
-  if (each.evidence.length) made.append(node("ul", {}, ...each.evidence.map((line) => node("li", {}, line))));
-  if (each.remedy) made.append(node("p", { class: "remedy" }, node("strong", {}, "What to do: "), each.remedy));
+  if (each.evidence.length) made.append(node("ul", {}, ...each.evidence.map((line) => node("li", {}, ...words(line)))));
+  if (each.remedy) made.append(node("p", { class: "remedy" }, node("strong", {}, "What to do: "), ...words(each.remedy)));
   made.open = opened.has(each.key);
   made.addEventListener("toggle", () => (made.open ? opened.add(each.key) : opened.delete(each.key)));
   return made;
@@ -320,7 +323,7 @@ function drawHeader(run) {
   };
   const known = Object.entries(numbers).filter(([, text]) => text);
   $("numbers").replaceChildren(...known.map(([name, text]) => node("div", {}, node("dt", {}, name), node("dd", {}, text))));
-  $("short").replaceChildren(...run.short.map((text) => node("p", {}, text)));
+  $("short").replaceChildren(...run.short.map((text) => node("p", {}, ...words(text))));
   const { about } = run;
   $("about").textContent = `${about.workers.join(", ")}. ${about.device}, ${about.precision}, ` +
     `${(about.parameters / 1e6).toFixed(1)} M parameters. Dragoman ${about.version}, torch ${about.torch}.`;
