@@ -134,6 +134,7 @@ class TerminalSink:
             self._bar.start()
         self._last_line_at_s = -math.inf
         self._loss = math.nan
+        self._sampled = ""
         self._header_due = True
         self._shares: list[float] = []
 
@@ -172,7 +173,10 @@ class TerminalSink:
         self._print(f"{event.step:>8,}  {losses}  {bleu:>6}  {chrf:>6}  {span(event.evaluation_s):>6}")
         if event.samples:
             sample = event.samples[0]
-            self._print(f"[dim]          {escape(sample['source'])} -> [/dim]{escape(sample['translation'])}")
+            if sample["source"] != self._sampled:
+                self._sampled = sample["source"]
+                self._print(f"[dim]          {escape(self._sampled)}[/dim]")
+            self._print(f"[dim]       ->[/dim] {escape(sample['translation'])}")
 
     def _show_shares(self, event: events.SharesChanged) -> None:
         """Tell of shares that have moved since they were last told: small moves are the machines' daily noise."""
