@@ -78,15 +78,16 @@ def test_a_mistake_is_one_sentence_and_no_traceback(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_what_a_disk_refuses_is_one_sentence_and_no_traceback(monkeypatch, capsys):
+@pytest.mark.parametrize("place", ["models/mine", None])
+def test_what_a_disk_refuses_is_one_sentence_and_no_traceback(monkeypatch, capsys, place):
     def refuse(**_):
-        raise OSError(28, "No space left on device", "models/mine")
+        raise OSError(28, "No space left on device", place)
 
     monkeypatch.setattr(cli, "app", refuse)
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == cli.EXIT_MISTAKE
-    assert "models/mine cannot be used (No space left on device)" in capsys.readouterr().err
+    assert f"{place or 'A file'} cannot be used (No space left on device)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("wmt16-en-fe", "wmt16-en-de"), ("demoo", "demo")])

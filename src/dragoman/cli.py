@@ -3,6 +3,7 @@
 Nothing heavy is imported before a verb is called, so that `dragoman --help` answers at once.
 """
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -18,6 +19,7 @@ from dragoman.verbs.models import export, score, serve, translate
 from dragoman.verbs.training import demo, launch, train
 
 EXIT_INTERRUPTED = 130
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app.command()(prepare)
 app.command()(train)
@@ -35,15 +37,14 @@ def main() -> None:
         _fail(str(error), EXIT_MISTAKE)
     except InterruptedByUserError as interrupted:
         _fail(str(interrupted), EXIT_INTERRUPTED)
+    except BrokenPipeError:  # `dragoman inspect DATA | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except OSError as error:
-        if isinstance(error, BrokenPipeError):  # `dragoman inspect DATA | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
+        if error.filename is None and error.errno not in FULL:
+            raise
         place = error.filename or "A file"
-        _fail(
-            f"{place} cannot be used ({error.strerror or error}): see to its path, its rights and its disk.",
-            EXIT_MISTAKE,
-        )
+        _fail(f"{place} cannot be used ({error.strerror}): see to its path, its rights and its disk.", EXIT_MISTAKE)
 
 
 def _fail(message: str, code: int) -> None:
