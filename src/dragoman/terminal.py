@@ -97,7 +97,7 @@ def _plain_lines(console: Console) -> Progress:
     last: dict[str, float] = {}
 
     def show(task: str, done: int, total: int | None) -> None:
-        if task in last and time.monotonic() - last[task] < PLAIN_INTERVAL_S:
+        if task in last and time.monotonic() - last[task] < PLAIN_INTERVAL_S and done != total:
             return
         last[task] = time.monotonic()
         so_far = "" if done == 0 else f": {count(done)}" if total is None else f": {count(done)} of {count(total)}"

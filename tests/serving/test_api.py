@@ -89,6 +89,9 @@ def test_the_language_is_found_out_where_that_can_be_said(client: TestClient) ->
     assert client.post("/detect", json={"q": "42!"}).json() == []
     found = translate(client, german, source="auto", target="en")
     assert found["detectedLanguage"]["language"] == "de"
+    several = client.post("/translate", json={"q": [german, "", "42"], "source": "auto", "target": "en"}).json()
+    assert [guess["language"] for guess in several["detectedLanguage"]] == ["de", "de", "de"]
+    assert len(several["translatedText"]) == 3
     for text, reason in (
         ("42", "cannot be told"),
         ("Это предложение написано по-русски.", "No model here translates ru"),

@@ -38,7 +38,9 @@ class Api:
         self._gate.admit(request, asked.api_key)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         self._check_length(sum(map(len, texts)))
-        guesses = [self._source_of(text, asked.source) for text in texts]
+        # What has no letters is taken to be in the language of its company.
+        worded = [text if any(map(str.isalpha, text)) else "\n".join(texts) for text in texts]
+        guesses = [self._source_of(text, asked.source) for text in worded]
         models = [
             self._model(source, asked.target, asked.model, len(text))
             for text, (source, _) in zip(texts, guesses, strict=True)
