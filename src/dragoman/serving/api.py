@@ -38,9 +38,11 @@ class Api:
         self._gate.admit(request, asked.api_key)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         self._check_length(sum(map(len, texts)))
-        # What has no letters is taken to be in the language of its company.
-        worded = [text if any(map(str.isalpha, text)) else "\n".join(texts) for text in texts]
-        guesses = [self._source_of(text, asked.source) for text in worded]
+        # What has no letters is taken to be in the language of its company; nothing is looked at twice.
+        company = "\n".join(texts)
+        worded = [text if any(map(str.isalpha, text)) else company for text in texts]
+        sources = {text: self._source_of(text, asked.source) for text in dict.fromkeys(worded)}
+        guesses = [sources[text] for text in worded]
         models = [
             self._model(source, asked.target, asked.model, len(text))
             for text, (source, _) in zip(texts, guesses, strict=True)
