@@ -92,8 +92,9 @@ class Feed:
         longest = int(lengths.max())
         most = max(micro_tokens, longest)
         bounds = fill(lengths, most)
-        even = fill(lengths, min(most, -(-int(lengths.sum(axis=0).max()) // (len(bounds) - 1)) + longest))
-        bounds = even if len(even) == len(bounds) else bounds
+        if (count := len(bounds) - 1) > 1:
+            even = fill(lengths, min(most, -(-int(lengths.sum(axis=0).max()) // count) + longest))
+            bounds = even if len(even) == len(bounds) else bounds
         pieces = [self.tensors(part) for part in np.split(pairs, bounds[1:-1])]
         return [self._fill_up(piece) for piece in pieces] if self.fixed_sizes else pieces
 
