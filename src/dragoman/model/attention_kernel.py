@@ -18,8 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dragoman.model.dropout import keep_threshold
-from dragoman.model.dropout_kernel import hashed
+from dragoman.model.dropout_kernel import drop_arguments, hashed
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 QUERY_TILE, KEY_TILE = 64, 64
@@ -53,7 +52,7 @@ def attend(
     grid = (triton.cdiv(queries, QUERY_TILE), heads)
     _forward[grid](
         q, k, v, out, log_sums, q_sentences, k_sentences, k_bounds, seed,
-        *_strides(q), *_strides(k), *_strides(v), queries, keep_threshold(dropout_rate), 1 / (1 - dropout_rate),
+        *_strides(q), *_strides(k), *_strides(v), queries, *drop_arguments(dropout_rate),
         **_constants(heads, size, causal, dropout_rate),
     )  # fmt: skip
     return out, log_sums
@@ -89,7 +88,7 @@ def attend_backward(
     shares = torch.empty_like(log_sums)
     inputs = q, k, v, grad, log_sums, shares, q_sentences, k_sentences, seed
     strides = *_strides(q), *_strides(k), *_strides(v)
-    drops = keep_threshold(dropout_rate), 1 / (1 - dropout_rate)
+    drops = drop_arguments(dropout_rate)
     constants = _constants(heads, size, causal, dropout_rate)
     _backward_queries[(triton.cdiv(queries, QUERY_TILE), heads)](
         grad_q, out, k_bounds, *inputs, *strides, grad_q.stride(0), queries, *drops, **constants

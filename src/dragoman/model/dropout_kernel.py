@@ -1,7 +1,14 @@
-"""`dropout.hashed_bits` inside of kernels."""
+"""Dropout inside of kernels: what they are told of its rate, and `dropout.hashed_bits`."""
 
 import triton
 import triton.language as tl
+
+from dragoman.model.dropout import keep_threshold
+
+
+def drop_arguments(rate: float) -> tuple[int, float]:
+    """Below which bits an element is kept, and what those that are kept are multiplied by."""
+    return keep_threshold(rate), 1 / (1 - rate)
 
 
 @triton.jit

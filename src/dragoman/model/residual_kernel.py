@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dragoman.model.dropout import keep_threshold
-from dragoman.model.dropout_kernel import hashed
+from dragoman.model.dropout_kernel import drop_arguments, hashed
 
 TILE, WARPS = 4, 4
 STRIPS = 512
@@ -35,7 +34,7 @@ def add_and_norm(
     total, normed = torch.empty_like(x), torch.empty_like(y)
     means, scales = (torch.empty(tokens, dtype=torch.float32, device=x.device) for _ in range(2))
     _forward[(triton.cdiv(tokens, TILE),)](
-        x, y, weight, bias, seed, total, normed, means, scales, tokens, epsilon, *_drops(dropout_rate),
+        x, y, weight, bias, seed, total, normed, means, scales, tokens, epsilon, *drop_arguments(dropout_rate),
         **_constants(features, bias is not None, dropout_rate),
     )  # fmt: skip
     return total, normed, means, scales
@@ -67,7 +66,7 @@ def add_and_norm_backward(
     sums = torch.empty(strips, 2 if centred else 1, features, dtype=torch.float32, device=total.device)
     _backward[(strips,)](
         grad_total, grad_normed, total, means, scales, weight, seed, grad_x, grad_y, sums, tokens,
-        *_drops(dropout_rate), **_constants(features, centred, dropout_rate),
+        *drop_arguments(dropout_rate), **_constants(features, centred, dropout_rate),
     )  # fmt: skip
     weights = [torch.empty_like(weight) for _ in range(sums.shape[1])]
     _add_strips[(triton.cdiv(features, SUM_COLUMNS), len(weights))](
@@ -106,10 +105,6 @@ def _differentiate(ctx: Any, grad_total: Tensor, grad_normed: Tensor, *_: Any) -
 
 
 add_and_norm.register_autograd(_differentiate, setup_context=_keep)
-
-
-def _drops(dropout_rate: float) -> tuple[int, float]:
-    return keep_threshold(dropout_rate), 1 / (1 - dropout_rate)
 
 
 def _constants(features: int, centred: bool, dropout_rate: float) -> dict[str, Any]:
