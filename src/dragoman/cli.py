@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from dragoman import __version__
+from dragoman.commands.typer_app import InterruptedByUserError, app, escape, open_console
 from dragoman.errors import EXIT_MISTAKE, DragomanError
 from dragoman.verbs.corpus import prepare
-from dragoman.verbs.frame import InterruptedByUserError, app, escape, open_console
 from dragoman.verbs.insight import doctor, inspect, report, show_config, watch
 from dragoman.verbs.models import export, score, serve, translate
 from dragoman.verbs.training import demo, launch, train

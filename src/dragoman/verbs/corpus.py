@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dragoman.commands.typer_app import InterruptedByUserError, escape, open_console
 from dragoman.errors import DragomanError
-from dragoman.verbs.frame import InterruptedByUserError, escape, open_console
 
 if TYPE_CHECKING:
     from dragoman.corpus.catalog import Corpus
@@ -61,8 +61,8 @@ def prepare(
         dragoman prepare own.tmx crawl.tsv@0.5 -l en-de --out data/own cleaning.max_words=100
     """
     from dragoman.corpus.dataset import DataSet
-    from dragoman.corpus.prepare import prepare as make
-    from dragoman.corpus.summary import show_splits
+    from dragoman.corpus.dataset_summary import show_splits
+    from dragoman.corpus.preparation import prepare as make
     from dragoman.recipe import resolve
     from dragoman.terminal import progress_bars
 

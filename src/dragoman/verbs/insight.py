@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dragoman.commands.typer_app import AsJson, PythonThere, SshConfig, escape, open_console, print_json
 from dragoman.errors import DragomanError
-from dragoman.verbs.frame import AsJson, PythonThere, SshConfig, escape, open_console, print_json
 
 
 def doctor(
@@ -42,7 +42,7 @@ def doctor(
         dragoman doctor --hosts a,b transformer-base --what-if link=1gbit --what-if hosts=4,exchange=bf16
     """
     from dragoman.corpus.dataset import DataSet
-    from dragoman.launch import doctor as doctors
+    from dragoman.doctor import consultation as doctors
     from dragoman.launch.ssh import Client, parse_hosts
     from dragoman.recipe import resolve
 
@@ -78,7 +78,7 @@ def report(
 
         dragoman report runs/base --markdown > notes.md
     """
-    from dragoman.insight import report as reports
+    from dragoman.insight import report_writer as reports
 
     if as_json:
         contents = [reports.read_digest(run) for run in runs]
@@ -106,7 +106,7 @@ def watch(
 
         dragoman watch runs/base runs/bf16 --host 0.0.0.0 --port 8090
     """
-    from dragoman.insight.watch import serve
+    from dragoman.insight.live_server import serve
 
     serve(runs, host, port, open_console())
 
@@ -126,13 +126,13 @@ def inspect(
     from dragoman.corpus.dataset import MANIFEST_FILE
 
     if (path / MANIFEST_FILE).exists():
-        from dragoman.corpus import summary
+        from dragoman.corpus import dataset_summary
         from dragoman.corpus.dataset import DataSet
 
         data = DataSet(path)
-        summary.show(data, open_console()) if not as_json else print_json(summary.as_json(data))
+        dataset_summary.show(data, open_console()) if not as_json else print_json(dataset_summary.as_json(data))
         return
-    from dragoman.decoding.exported import CARD_FILE, DESCRIPTION_FILE
+    from dragoman.decoding.ctranslate2_translator import CARD_FILE, DESCRIPTION_FILE
 
     if (path / CARD_FILE).exists() and (path / DESCRIPTION_FILE).exists():
         from dragoman.decoding import terminal
@@ -142,8 +142,8 @@ def inspect(
         else:
             terminal.show_files(path, open_console())
     else:
-        from dragoman.training.summary import as_json as summarise
-        from dragoman.training.summary import show
+        from dragoman.training.run_contents import as_json as summarise
+        from dragoman.training.run_contents import show
 
         show(path, open_console()) if not as_json else print_json(summarise(path))
 

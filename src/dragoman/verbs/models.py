@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from dragoman.commands.typer_app import AsJson, open_console
 from dragoman.errors import DragomanError
-from dragoman.verbs.frame import AsJson, open_console
 
 
 def translate(
@@ -131,7 +131,7 @@ def serve(
         return
     if not models:
         raise DragomanError("serve needs a model: for example `dragoman serve runs/demo/run`.")
-    from dragoman.serving.server import run
+    from dragoman.serving.http_server import run
 
     limits = Limits(
         max_characters=max_characters,

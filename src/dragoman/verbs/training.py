@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from dragoman.commands.typer_app import InterruptedByUserError, PythonThere, SshConfig, app, open_console
 from dragoman.errors import DragomanError
-from dragoman.verbs.frame import InterruptedByUserError, PythonThere, SshConfig, app, open_console
 
 
 def train(
@@ -30,15 +30,15 @@ def train(
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
     """
     from dragoman.corpus.dataset import DataSet
-    from dragoman.launch import local, scheduler
+    from dragoman.launch import local_launcher, scheduler
     from dragoman.recipe import resolve
-    from dragoman.training.session import Job
+    from dragoman.training.worker import TrainingJob
 
     scheduler.join_world()
     settings = resolve(recipe, overrides or []).settings
     DataSet(data).pairs("valid")
-    count = workers or local.default_workers()
-    reason = local.train(Job(settings, data, out, local.worker_threads(count)), count)
+    count = workers or local_launcher.default_workers()
+    reason = local_launcher.train(TrainingJob(settings, data, out, local_launcher.worker_threads(count)), count)
     if reason == "diverged":
         raise typer.Exit(1)
 
@@ -68,8 +68,8 @@ def launch(
 
         dragoman launch --hosts localhost,big:4 --push -- train small --data data/own --out runs/own training.steps=9000
     """
-    from dragoman.launch import launcher
-    from dragoman.launch.order import Order
+    from dragoman.launch import ssh_launcher
+    from dragoman.launch.launch_request import LaunchRequest
     from dragoman.launch.ssh import Client, parse_hosts
     from dragoman.recipe import resolve
 
@@ -83,13 +83,13 @@ def launch(
             "--workers is for one machine: write the workers of each after its name, as in --hosts a:2,b:2."
         )
     overrides = given["overrides"] or []
-    order = Order(
+    order = LaunchRequest(
         machines=parse_hosts(hosts), recipe=given["recipe"], data=given["data"], out=given["out"],
         overrides=overrides, settings=resolve(given["recipe"], overrides).settings, push=push,
         elastic=elastic,
     )  # fmt: skip
     try:
-        reason = launcher.launch(order, Client(ssh_config, python), open_console())
+        reason = ssh_launcher.launch(order, Client(ssh_config, python), open_console())
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted before anything was started.") from None
     if reason == "diverged":
@@ -106,6 +106,6 @@ def demo(
 
         dragoman demo
     """
-    from dragoman.launch.demo import run
+    from dragoman.commands.demo import run
 
     run(out, workers, open_console())
