@@ -3,21 +3,14 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.markup import escape
+import typer
 
-from dragoman.corpus import catalog
-from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.dataset_summary import show_splits
-from dragoman.corpus.preparation import prepare
-from dragoman.decoding import scoring
-from dragoman.decoding.translator import load
-from dragoman.insight.report_writer import report
-from dragoman.launch import local_launcher
-from dragoman.recipe import resolve
-from dragoman.terminal import progress_bars, span, table
-from dragoman.training.worker import TrainingJob
+from dragoman.commands.typer_app import escape, open_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 RECIPE = "tiny"
 SENTENCES = (
@@ -29,8 +22,33 @@ SENTENCES = (
 )
 
 
-def run(out: Path, workers: int, console: Console, overrides: Sequence[str] = ()) -> None:
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the data and the run.")] = Path("runs/demo"),
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Workers on this machine.")] = 2,
+) -> None:
+    """Walk the whole road on a small corpus: prepare, train, evaluate, translate. A few minutes on two cores.
+
+    **Example**
+
+        dragoman demo
+    """
+    run(out, workers, open_console())
+
+
+def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = ()) -> None:
     """Prepare, train, score, translate and report. A demo that was interrupted goes on."""
+    from dragoman.corpus import catalog
+    from dragoman.corpus.dataset import DataSet
+    from dragoman.corpus.dataset_summary import show_splits
+    from dragoman.corpus.preparation import prepare
+    from dragoman.decoding import scoring
+    from dragoman.decoding.translator import load
+    from dragoman.insight.report_writer import report
+    from dragoman.launch import local_launcher
+    from dragoman.recipe import resolve
+    from dragoman.terminal import progress_bars, span, table
+    from dragoman.training.worker import TrainingJob
+
     started = time.perf_counter()
     settings = resolve(RECIPE, overrides).settings
     data_path, run_path = out / "data", out / "run"
@@ -83,5 +101,5 @@ def run(out: Path, workers: int, console: Console, overrides: Sequence[str] = ()
     console.print(following)
 
 
-def _heading(console: Console, title: str, command: str) -> None:
+def _heading(console: "Console", title: str, command: str) -> None:
     console.print(f"\n[bold]{title}[/bold]  [dim]{escape(command)}[/dim]", highlight=False)

@@ -1,10 +1,13 @@
 """What all verbs hang in: the command line itself, and the ways to answer."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,3 +47,11 @@ def escape(text: str) -> str:
 
 def print_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def split_arguments(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The recipe among the words, if there is one, and the settings."""
+    recipes = [word for word in words if "=" not in word]
+    if len(recipes) > 1:
+        raise DragomanError(f"One recipe at a time, not {' and '.join(recipes)}: settings are written key=value.")
+    return (recipes[0] if recipes else None), [word for word in words if "=" in word]

@@ -1,46 +1,18 @@
-"""From a data set to a model: here, on several machines, or on the demo's corpus."""
+"""`dragoman launch`: a run on several machines over ssh."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dragoman.commands.typer_app import InterruptedByUserError, PythonThere, SshConfig, app, open_console
+from dragoman.commands.typer_app import (
+    InterruptedByUserError,
+    PythonThere,
+    SshConfig,
+    app,
+    open_console,
+)
 from dragoman.errors import DragomanError
-
-
-def train(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe or the path of a TOML file.", show_default=False)],
-    data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an earlier one goes on.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value", show_default=False)] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Workers here; by default one a GPU, or one.")
-    ] = None,
-) -> None:
-    """Train a model, or go on with a run that was interrupted.
-
-    Ctrl-C ends the step, saves and leaves; the same command goes on, exactly. A second Ctrl-C leaves at once.
-
-    **Examples**
-
-        dragoman train tiny --data data/demo --out runs/tiny --workers 2
-
-        dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
-    """
-    from dragoman.corpus.dataset import DataSet
-    from dragoman.launch import local_launcher, scheduler
-    from dragoman.recipe import resolve
-    from dragoman.training.worker import TrainingJob
-
-    scheduler.join_world()
-    settings = resolve(recipe, overrides or []).settings
-    DataSet(data).pairs("valid")
-    count = workers or local_launcher.default_workers()
-    reason = local_launcher.train(TrainingJob(settings, data, out, local_launcher.worker_threads(count)), count)
-    if reason == "diverged":
-        raise typer.Exit(1)
 
 
 def launch(
@@ -94,18 +66,3 @@ def launch(
         raise InterruptedByUserError("interrupted before anything was started.") from None
     if reason == "diverged":
         raise typer.Exit(1)
-
-
-def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the data and the run.")] = Path("runs/demo"),
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Workers on this machine.")] = 2,
-) -> None:
-    """Walk the whole road on a small corpus: prepare, train, evaluate, translate. A few minutes on two cores.
-
-    **Example**
-
-        dragoman demo
-    """
-    from dragoman.commands.demo import run
-
-    run(out, workers, open_console())

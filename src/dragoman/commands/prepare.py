@@ -1,4 +1,4 @@
-"""From text to a data set."""
+"""`dragoman prepare`: text to a data set."""
 
 import os
 import re
@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dragoman.commands.typer_app import InterruptedByUserError, escape, open_console
+from dragoman.commands.typer_app import (
+    InterruptedByUserError,
+    escape,
+    open_console,
+)
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
