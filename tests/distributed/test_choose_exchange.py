@@ -85,7 +85,7 @@ def test_what_happens_behind_the_steps_is_done_before_they_are(link, compute_s, 
 
 def test_a_method_that_is_set_is_taken_with_its_dials():
     assert fixed(ExchangeSettings(method="bf16")).options == ("bf16", 1, "bf16")
-    assert fixed(ExchangeSettings(method="local", every=9, wire="int8")).options == ("local", 9, "int8")
+    assert fixed(ExchangeSettings(method="local", every=9, wire_format="int8")).options == ("local", 9, "int8")
 
 
 @pytest.mark.parametrize(
