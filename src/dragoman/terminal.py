@@ -42,7 +42,9 @@ def span(seconds: float) -> str:
 
 def table(*columns: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
     """A table without borders; the column indexes in `right` are right-aligned."""
-    borderless = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    borderless = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+    )
     for index, column in enumerate(columns):
         borderless.add_column(column, justify="right" if index in right else "left", overflow="fold")
     return borderless

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from dragoman import __version__
-from dragoman.corpus.dataset import Manifest, Volume
+from dragoman.corpus.dataset import Manifest, TextCounts
 from dragoman.distributed.cluster import Cluster
 from dragoman.events import DataOpened, RunStarted
 from dragoman.model.architecture import token_flops
@@ -47,7 +47,7 @@ def describe_start(
 
 
 def describe_data(manifest: Manifest, slot: int) -> DataOpened:
-    before = sum((source.before for source in manifest.sources), Volume())
+    before = sum((source.before for source in manifest.sources), TextCounts())
     train = manifest.splits["train"]
     return DataOpened(
         rank=slot,
