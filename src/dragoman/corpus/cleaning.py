@@ -103,9 +103,9 @@ def has_words_between(text: str, min_words: int, max_words: int) -> bool:
     return min_words <= text.count(" ") + 1 <= max_words
 
 
-def exceeds_length_ratio(source: str, target: str, max_ratio: float) -> bool:
+def exceeds_length_ratio(source: str, target: str, max_length_ratio: float) -> bool:
     ratio = (len(source) + _LENGTH_SLACK) / (len(target) + _LENGTH_SLACK)
-    return ratio > max_ratio or ratio * max_ratio < 1
+    return ratio > max_length_ratio or ratio * max_length_ratio < 1
 
 
 def is_in_wrong_script(text: str, script: Script) -> bool:
@@ -141,7 +141,8 @@ class Cleaner:
         self._source_script = script_of(languages.source)
         self._target_script = script_of(languages.target)
         self._filters = self._filtering_rules()
-        self._min_words, self._max_words, self._max_ratio = settings.min_words, settings.max_words, settings.max_ratio
+        self._min_words, self._max_words = settings.min_words, settings.max_words
+        self._max_length_ratio = settings.max_length_ratio
         scripts = (self._source_script, self._target_script)
         self._has_fast_path = settings.form == "NFC" and all(script is None or script.is_latin for script in scripts)
         self.counts: dict[RuleName, RuleCount] = {rule: RuleCount() for rule in settings.rules}
@@ -184,7 +185,7 @@ class Cleaner:
                     return False
                 if "Ã" in text or "Â" in text:
                     return False
-        return not exceeds_length_ratio(source, target, self._max_ratio)
+        return not exceeds_length_ratio(source, target, self._max_length_ratio)
 
     def normalize(self, source: str, target: str) -> tuple[str, str]:
         """Apply the normalizing rules. Whitespace is always collapsed, so that each side is one line of text."""
@@ -212,7 +213,7 @@ class Cleaner:
     def _filtering_rules(self) -> list[tuple[RuleName, Callable[[str, str], bool]]]:
         """The enabled filtering rules in the order in which they run; cheap and selective ones come first."""
         settings = self._settings
-        min_words, max_words, max_ratio = settings.min_words, settings.max_words, settings.max_ratio
+        min_words, max_words, max_length_ratio = settings.min_words, settings.max_words, settings.max_length_ratio
         source_script, target_script = self._source_script, self._target_script
 
         def wrong_words(source: str, target: str) -> bool:
@@ -229,7 +230,7 @@ class Cleaner:
             ("empty", lambda source, target: not source or not target),
             ("words", wrong_words),
             ("identical", lambda source, target: source == target),
-            ("ratio", lambda source, target: exceeds_length_ratio(source, target, max_ratio)),
+            ("ratio", lambda source, target: exceeds_length_ratio(source, target, max_length_ratio)),
             ("mojibake", lambda source, target: is_mojibake(source) or is_mojibake(target)),
             ("script", wrong_script),
         ]
