@@ -18,7 +18,7 @@ BLOCK_BYTES = 1 << 18
 """Large enough that the overhead per block is negligible, small enough for the CPU cache."""
 
 
-# A zstd block of 4 bytes can expand to 128 KiB, and the decoder has no output limit: so the input comes in small chunks.
+# A zstd block of 4 bytes can expand to 128 KiB, and the decoder has no output limit: so input chunks are small.
 _ZSTD_INPUT_BYTES = 1024
 # liblzma allocates the dictionary that a header asks for, up to 4 GiB; `xz -9` asks for 65 MiB.
 _XZ_MEMORY_BYTES = 1 << 30

@@ -48,9 +48,7 @@ class Pairs:
             raise DragomanError(f"{folder} is damaged ({error}): prepare the data set again.") from None
         for path, offsets, tokens in zip(paths, self._offsets, self._tokens, strict=True):
             if len(offsets) % 2 == 0 or len(tokens) < offsets[-1]:
-                raise DragomanError(
-                    f"{path.with_suffix('')}.* are truncated: prepare or copy the data set again."
-                )
+                raise DragomanError(f"{path.with_suffix('')}.* are truncated: prepare or copy the data set again.")
         counts = [len(offsets) // 2 for offsets in self._offsets]
         self._shard_starts = np.concatenate([[0], np.cumsum(counts)])
 

@@ -176,11 +176,7 @@ class Tokenizer:
         """Text of a sentence; BOS, EOS and ids of padding rows are skipped."""
         special_tokens = (self.start, self.end)
         ids = [token for token in map(int, tokens) if token not in special_tokens and token < self.size]
-        return str(
-            self._processor.decode(
-                [token for token in map(int, tokens) if token not in special_tokens and token < self.size]
-            )
-        )
+        return str(self._processor.decode(ids))
 
 
 class CachedEncoder:
