@@ -56,7 +56,7 @@ def _show_source(source: "SourceReport", console: Console) -> None:
     for name, rule in source.rules.items():
         if rule.pairs:
             example = " | ".join(rule.samples[0]) if rule.samples else ""
-            label = f"{name} (normalized)" if name in NORMALIZING_RULES else name
+            label = f"{name} (changed)" if name in NORMALIZING_RULES else name
             share = f"{rule.pairs / source.before.pairs:.2%}"
             rules.add_row(label, count(rule.pairs), share, Text(example[:EXAMPLE_CHARACTERS], "dim"))
     if source.held_out:
