@@ -54,7 +54,7 @@ class SentenceGenerator:
         self.voluntary_verbs = [verb for verb in self.verbs if not verb.stative and not verb.involuntary]
         self.personal_verbs = [verb for verb in self.voluntary_verbs if len(verb.subject) >= len(people)]
         weather = [lexicon.verbs["rain"], lexicon.verbs["snow"]]
-        self.unrelated_verbs = self.voluntary_verbs + weather * 4
+        self.other_subject_verbs = self.voluntary_verbs + weather * 4
         self.motion_verbs = [verb for verb in self.voluntary_verbs if verb.to]
         self.personal_adjectives = self.phrases.adjectives_of[lexicon.nouns["mother"]]
         self.adjectives = tuple(lexicon.adjectives.values())
@@ -131,7 +131,7 @@ class SentenceGenerator:
         return Sentence(clause)
 
     def comparison(self) -> Sentence:
-        """A comparison of two nouns of a kind: "my dog is older than the cat", "this book is as long as your letter"."""
+        """A comparison: "my dog is older than the cat", "this book is as long as your letter"."""
         adjective = self.choose(self.comparable_adjectives)
         word = self.choose(adjective.of)
         others = [other for other in adjective.of if other.kind == word.kind and other is not word]
@@ -176,11 +176,10 @@ class SentenceGenerator:
             main = replace(main, subject=pronoun)
         tense = Tense.PAST if main.tense is Tense.PAST else Tense.PRESENT
         if pronoun and conjunction.en != "while" and self.chance(0.5):
-            dependent = replace(
-                self.clauses.copular_clause(subject, self.choose(self.personal_adjectives)), tense=tense
-            )
+            adjective = self.choose(self.personal_adjectives)
+            dependent = replace(self.clauses.copular_clause(subject, adjective), tense=tense)
         else:
-            verb = self.choose(self.personal_verbs if pronoun else self.unrelated_verbs)
+            verb = self.choose(self.personal_verbs if pronoun else self.other_subject_verbs)
             dependent = self.clauses.base_clause(verb, subject if pronoun else None)
             if tense is Tense.PAST:
                 # Without a time adverbial, "they read" would be ambiguous.
