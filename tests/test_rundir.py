@@ -12,7 +12,7 @@ from dragoman import event_log, events
 from dragoman.errors import DragomanError
 from dragoman.event_log import EventLog, read_events
 from dragoman.events import StepSkipped, from_json, to_json
-from dragoman.files import publish_folder, read_json, replacing, sweep, write_atomic
+from dragoman.files import locked, publish_folder, read_json, replacing, sweep, write_atomic
 
 VALUES = {
     int: st.integers(-(2**40), 2**40),
@@ -146,3 +146,12 @@ def test_damaged_json_is_named(tmp_path):
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(DragomanError, match=r"x.json is not valid JSON"):
         read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_lock_that_is_taken_is_refused_without_waiting(tmp_path, kind):
+    path = tmp_path if kind == "folder" else tmp_path / "data.lock"
+    with locked(path), pytest.raises(BlockingIOError), locked(path, wait=False):
+        pass
+    with locked(path, wait=False):
+        pass

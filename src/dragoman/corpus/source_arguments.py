@@ -45,7 +45,7 @@ class SourceArgument:
 
 
 def parse_argument(argument: str) -> SourceArgument:
-    """Parse `PATH` or `SOURCE,TARGET`, with optional `@WEIGHT`. An existing file with the whole name goes first."""
+    """Parse `PATH` or `SOURCE,TARGET`, with optional `@WEIGHT`. An existing file of that name is preferred."""
     if argument == "-" or _exists(argument):
         return SourceArgument((Path(argument),))
     paths, at, weight_text = argument.rpartition("@")
