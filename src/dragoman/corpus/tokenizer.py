@@ -164,8 +164,8 @@ class Tokenizer:
         This requires that no piece spans words, and that there are no unknown characters (a run of them becomes one
         token, even across words). It holds for models trained here; other models are checked.
         """
-        htoken_bytes = any(self._processor.is_byte(token) for token in range(self.size))
-        return htoken_bytes and not any(_WORD_START in piece[1:] for piece in self.pieces)
+        has_byte_pieces = any(self._processor.is_byte(token) for token in range(self.size))
+        return has_byte_pieces and not any(_WORD_START in piece[1:] for piece in self.pieces)
 
     def encode(self, text: str) -> list[int]:
         """Tokens of a sentence, without EOS."""
