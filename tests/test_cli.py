@@ -50,7 +50,7 @@ def test_every_event_and_its_fields_are_documented(name):
         assert f"`{field}`" in section, f"{name}.{field} is not in docs/events.md"
 
 
-@pytest.mark.parametrize("corpus", [description.name for description in catalog.describe()])
+@pytest.mark.parametrize("corpus", [description.name for description in catalog.descriptions()])
 def test_every_corpus_is_documented(corpus):
     assert f"`{corpus}`" in (DOCS / "prepare.md").read_text()
 
@@ -130,7 +130,7 @@ def test_config_shows_the_origin_of_each_value():
 
 def test_the_catalog_can_be_listed():
     shown = run("prepare", "--list").stdout
-    assert all(description.name in shown for description in catalog.describe())
+    assert all(description.name in shown for description in catalog.descriptions())
 
 
 @pytest.mark.parametrize("languages", ["en", "en-de-fr", "en-en", "-de"])

@@ -2,21 +2,19 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import polib
 from lxml import etree
 
+from dragoman.corpus.gettext_catalogs import InvalidPOError, load_po
 from dragoman.corpus.language_codes import same_language
+from dragoman.corpus.tmx import INLINE_CODE_TAGS, XML_LANG
 
 Translate = Callable[[str], Awaitable[str]]
 FORMATS = {"txt": "text/plain; charset=utf-8", "po": "text/x-gettext-translation", "tmx": "application/x-tmx+xml"}
 """What can be translated, by the end of a file's name, and the type of the answer."""
 NOTE = "Translated by machine; not yet read by a person."
 
-_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-_NATIVE_CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})
 _PLURALS = re.compile(r"nplurals\s*=\s*(\d)")
 
 
@@ -59,14 +57,10 @@ async def _translate_po(content: bytes, target: str, translate: Translate) -> by
 
 
 def _parse_po(text: str) -> polib.POFile:
-    """From a real file: polib takes a string for a path if there is such a file."""
-    with TemporaryDirectory(prefix="dragoman-") as folder:
-        copy = Path(folder, "messages.po")
-        copy.write_text(text, encoding="utf-8", newline="")
-        try:
-            return polib.pofile(str(copy), encoding="utf-8")
-        except Exception:  # polib raises whatever its parsing stumbles over
-            raise UnreadableError("The file is not a PO catalogue that can be read: check it with msgfmt.") from None
+    try:
+        return load_po(text.encode(), "utf-8")
+    except InvalidPOError:
+        raise UnreadableError("The file is not a PO catalogue that can be read: check it with msgfmt.") from None
 
 
 async def _translate_tmx(content: bytes, source: str, target: str, translate: Translate) -> bytes:
@@ -85,20 +79,20 @@ async def _translate_tmx(content: bytes, source: str, target: str, translate: Tr
         if original is None or any(same_language(code, target) for code in segments):
             continue
         namespace = unit.tag.rpartition("tu")[0]
-        variant = etree.SubElement(unit, f"{namespace}tuv", {_XML_LANG: target, "creationid": "dragoman"})
+        variant = etree.SubElement(unit, f"{namespace}tuv", {XML_LANG: target, "creationid": "dragoman"})
         etree.SubElement(variant, f"{namespace}seg").text = await translate(_text(original))
     return bytes(etree.tostring(root.getroottree(), xml_declaration=True, encoding="UTF-8"))
 
 
 def _language(variant: etree._Element) -> str:
-    return str(variant.get(_XML_LANG) or variant.get("lang") or "")
+    return str(variant.get(XML_LANG) or variant.get("lang") or "")
 
 
 def _text(segment: etree._Element) -> str:
     """The words of a segment, without the codes of the program that it came from."""
     text = segment.text or ""
     for child in segment:
-        if isinstance(child.tag, str) and etree.QName(child).localname not in _NATIVE_CODES:
+        if isinstance(child.tag, str) and etree.QName(child).localname not in INLINE_CODE_TAGS:
             text += _text(child)
         text += child.tail or ""
     return text
