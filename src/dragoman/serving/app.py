@@ -24,6 +24,8 @@ PAGE_FILES = {
     "index.html": "text/html; charset=utf-8",
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
+    "api_client.js": "text/javascript; charset=utf-8",
+    "storage.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 Handler = Callable[[Request], Awaitable[Response]]

@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document of the API, and an HTML page rendered from it."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -184,7 +185,7 @@ def _fields_table(operation: dict[str, Any], schemas: dict[str, Any]) -> str:
     if not rows:
         return ""
     cells = "".join(
-        f"<tr><td><code>{escape(name)}</code></td><td>{escape(presence)}</td><td>{escape(description)}</td></tr>"
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(presence)}</td><td>{_to_html(description)}</td></tr>"
         for name, presence, description in rows
     )
     return f"<table>{cells}</table>"
@@ -193,3 +194,7 @@ def _fields_table(operation: dict[str, Any], schemas: dict[str, Any]) -> str:
 def _default(field: dict[str, Any]) -> str:
     value = field.get("default")
     return "optional" if value is None else f"default {json.dumps(value)}"
+
+
+def _to_html(description: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(description))
