@@ -1,12 +1,15 @@
 """`dragoman serve`: the translation server."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dragoman.commands.typer_app import open_console
 from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from dragoman.serving.limits import Limits
 
 LOOPBACK = "127.0.0.1"
 
@@ -48,38 +51,47 @@ def serve(
 
         dragoman serve models/en-de --host 0.0.0.0 --keys keys.txt --requests-per-minute 120
     """
-    from dragoman.serving.api_keys import ApiKeys, create_api_key
-
     if new_key is not None:
+        from dragoman.serving.api_keys import create_api_key
+
         if keys is None:
             raise DragomanError("--new-key needs a key file: give --keys FILE.")
         typer.echo(create_api_key(keys, new_key))
         return
     if not models:
         raise DragomanError("serve needs a model: for example `dragoman serve runs/demo/run`.")
-    from dragoman.ports import bind_socket, url_to_open
-    from dragoman.serving.app import make_app
-    from dragoman.serving.http_server import run
     from dragoman.serving.limits import Limits
-    from dragoman.serving.metrics import Metrics
-    from dragoman.serving.model_loading import load_service
 
-    console = open_console(stderr=True)
     limits = Limits(
         max_characters=max_characters,
         max_requests=max_requests,
         requests_per_minute=requests_per_minute,
         timeout_s=timeout,
     )
-    known_keys = None if keys is None else ApiKeys.read(keys)
-    if host != LOOPBACK and known_keys is None and not requests_per_minute:
+    _run_server(models, limits, host=host, port=port, threads=threads, key_file=keys)
+
+
+def _run_server(
+    models: list[Path], limits: "Limits", *, host: str, port: int, threads: int, key_file: Path | None
+) -> None:
+    from dragoman.ports import bind_socket, url_to_open
+    from dragoman.serving.api_keys import ApiKeys
+    from dragoman.serving.app import make_app
+    from dragoman.serving.http_server import run
+    from dragoman.serving.metrics import Metrics
+    from dragoman.serving.model_loading import load_service
+
+    console = open_console(stderr=True)
+    keys = None if key_file is None else ApiKeys.read(key_file)
+    if host != LOOPBACK and keys is None and not limits.requests_per_minute:
         console.print(
             f"Anyone who can reach {host} can use this server without limit: set --keys or --requests-per-minute.",
             style="yellow",
         )
 
     def report_export(model: Path) -> None:
-        console.print(f"Exporting {model} to CTranslate2 int8. Use `dragoman export` to do it only once.", style="dim")
+        message = f"Exporting {model} to CTranslate2 int8. Use `dragoman export` to do this only once."
+        console.print(message, style="dim", markup=False)
 
     metrics = Metrics()
     listener = bind_socket(host, port)
@@ -88,4 +100,4 @@ def serve(
         console.print(f"{model.name}: {model.source} to {model.target}", highlight=False)
     url = url_to_open(host, port)
     console.print(f"Translate at {url}. API documentation: {url}/docs. Press Ctrl-C to stop.", soft_wrap=True)
-    run(make_app(service, limits, known_keys, metrics), listener, read_timeout_s=limits.read_timeout_s)
+    run(make_app(service, limits, keys, metrics), listener, read_timeout_s=limits.read_timeout_s)
