@@ -45,8 +45,9 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
     from dragoman.decoding.translator import load
     from dragoman.insight.report_writer import report
     from dragoman.launch import local_launcher
+    from dragoman.number_format import span
     from dragoman.recipe import resolve
-    from dragoman.terminal import progress_bars, span, table
+    from dragoman.terminal import progress_bars, table
     from dragoman.training.worker import TrainingJob
 
     started = time.perf_counter()

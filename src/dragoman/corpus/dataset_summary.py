@@ -9,7 +9,8 @@ from rich.text import Text
 
 from dragoman.corpus.cleaning import MENDING_RULES
 from dragoman.corpus.dataset import DataSet, SourceReport, Split, Volume
-from dragoman.terminal import count, size, table
+from dragoman.number_format import count, size
+from dragoman.terminal import table
 
 BUCKETS = 12
 BUCKET_WIDTHS = (1, 2, 5, 10, 20, 50, 100, 1000, 10000)

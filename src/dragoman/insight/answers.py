@@ -11,9 +11,9 @@ from dragoman.insight.forecast import cost_of, time_left
 from dragoman.insight.gradient_noise import gradient_noise
 from dragoman.insight.run_history import RunHistory, mean_of
 from dragoman.insight.validation_curve import FEWEST, Forecast, extrapolate, find_turn, is_flat
+from dragoman.number_format import count, size, span
 from dragoman.run_folder import CHECKPOINT_FILES
 from dragoman.step_model import METHODS, StepConditions, predict, what_if
-from dragoman.terminal import count, size, span
 
 WORTH_GAIN = 0.01
 """Part of the validation loss that half as many steps again must bring, to be worth them."""

@@ -8,7 +8,7 @@ from dragoman import events
 from dragoman.insight.answer import Answer
 from dragoman.insight.run_history import RunHistory, mean_of
 from dragoman.insight.validation_curve import FEWEST
-from dragoman.terminal import count, size, span
+from dragoman.number_format import count, size, span
 
 WINDOW = 1000
 """Latest steps that verdicts on speed are about."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dragoman.events import StepDone
-from dragoman.terminal import count
+from dragoman.number_format import count
 
 FEWEST = 10
 """Measurements below which the noise drowns in its own noise."""

@@ -13,7 +13,7 @@ from dragoman.files import write_atomic
 from dragoman.insight.page import render
 from dragoman.insight.run_history import read_history
 from dragoman.insight.run_summary import digest
-from dragoman.terminal import count, span
+from dragoman.number_format import count, span
 
 REPORT_FILE = "report.html"
 

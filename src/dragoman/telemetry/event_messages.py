@@ -4,7 +4,7 @@ from rich.markup import escape
 
 from dragoman import events
 from dragoman.events import Event
-from dragoman.terminal import count, size, span
+from dragoman.number_format import count, size, span
 
 
 def sentence(event: Event) -> str:

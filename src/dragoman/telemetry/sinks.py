@@ -13,9 +13,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dragoman import events
 from dragoman.events import Event
+from dragoman.number_format import count, span
 from dragoman.settings import Settings
 from dragoman.telemetry.event_messages import sentence
-from dragoman.terminal import PLAIN_INTERVAL_S, count, span
+from dragoman.terminal import PLAIN_INTERVAL_S
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
