@@ -42,9 +42,9 @@ from dragoman.events import (
     RunStarted,
     StepDone,
 )
-from dragoman.insight.forecast import time_left
+from dragoman.insight.forecast import estimate_remaining_time
 from dragoman.insight.report_writer import REPORT_FILE
-from dragoman.insight.run_history import tell
+from dragoman.insight.run_history import build_history
 from dragoman.launch.local_launcher import make_judge
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
@@ -167,7 +167,7 @@ def measure_eta(data: Path) -> list[Line]:
         # Just after what is due at that step: its evaluation, and its checkpoint.
         number = next(n for n, event in enumerate(events) if isinstance(event, StepDone) and event.step > 400 * part)
         known = events[:number]
-        left = time_left(tell(known))
+        left = estimate_remaining_time(build_history(known))
         assert left is not None
         error = left.total_s / (ended_at_s - known[-1].at_s) - 1
         lines.append(Line(f"time left at {part:.0%} of a run", target, f"{error:+.1%}", error))

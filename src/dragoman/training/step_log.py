@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dragoman.batching.data_loader import WorkerBatch
 from dragoman.distributed.cluster import Cluster
 from dragoman.events import Event, StepDone, StepSkipped
-from dragoman.telemetry.step_timing import Part, split
+from dragoman.telemetry.step_timing import Part, split_step
 from dragoman.training.async_scalars import AsyncScalars
 
 UNREAD_STEPS = 2
@@ -103,7 +103,7 @@ class StepLog:
     def _done(self, untold: _Untold) -> StepDone:
         taken, share = untold.taken, untold.taken.share
         loss, nll, norm = taken.numbers
-        spent = split(untold.spent_s, taken.compute_s, taken.ready_s, self._cluster.rank)
+        spent = split_step(untold.spent_s, taken.compute_s, taken.ready_s, self._cluster.rank)
         return StepDone(
             rank=self._cluster.slot,
             step=taken.step,
