@@ -47,14 +47,14 @@ def _diverging(history: RunHistory) -> Iterator[Answer]:
     skipped, rolled_back = history.incidents_of(events.StepSkipped), history.incidents_of(events.RolledBack)
     key, question = "diverging", "Is training diverging?"
     remedy = (
-        "Lower schedule.rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs in the "
-        "data."
+        "Lower schedule.learning_rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken "
+        "pairs in the data."
     )
-    skip_limit = history.setting("training", "skip_limit") or 1
-    is_stuck = max((event.in_a_row for event in skipped), default=0) >= skip_limit
+    max_skipped_steps = history.setting("training", "max_skipped_steps") or 1
+    is_stuck = max((event.consecutive for event in skipped), default=0) >= max_skipped_steps
     if rolled_back or is_stuck or (history.ended is not None and history.ended.reason == "diverged"):
         evidence = [
-            *(f"{event.in_a_row} steps in a row skipped, up to step {count(event.step)}" for event in skipped[-1:]),
+            *(f"{event.consecutive} steps in a row skipped, up to step {count(event.step)}" for event in skipped[-1:]),
             *(f"rolled back from step {count(event.from_step)} to {count(event.to_step)}" for event in rolled_back),
         ]
         text = f"Yes: loss not finite in {count(len(skipped))} steps; {len(rolled_back)} rollbacks."
@@ -162,16 +162,16 @@ def _recompiling(history: RunHistory) -> Iterator[Answer]:
             f"Yes: {percent(compile_s / steps_s)} of the time, in {len(compiling)} steps.",
             [f"steps {compiling[0].step:,} to {compiling[-1].step:,}, {span(compile_s)} in total"],
             remedy="Shapes change that should be static: file a bug with this report. Until then, leave "
-            "training.micro_tokens at its default.",
+            "training.micro_batch_tokens at its default.",
             is_warning=True,
         )
 
 
 def _checkpoint_stalls(history: RunHistory) -> Iterator[Answer]:
-    stall_s = sum(saved.blocked_s for saved in history.checkpoints)
+    stall_s = sum(saved.stall_s for saved in history.checkpoints)
     if len(history.checkpoints) > 1 and stall_s > CHECKPOINT_STALL_LIMIT * history.elapsed_s:
         last = history.checkpoints[-1]
-        bytes_per_s = last.size_bytes / max(last.written_s, 1e-9)
+        bytes_per_s = last.size_bytes / max(last.write_s, 1e-9)
         yield Answer(
             "checkpoint-stalls",
             "Do checkpoints stall training?",
@@ -207,8 +207,9 @@ def _out_of_memory(history: RunHistory) -> Iterator[Answer]:
             "Did batches fit into memory?",
             f"Not at first: out of memory {times}, now {splits[-1].micro_batches} micro-batches per step. The loss is "
             "not affected.",
-            [f"step {count(event.step)} on worker {event.rank}: {event.reason}" for event in splits[-3:]],
-            remedy="Lower training.micro_tokens, so that the next run fits from the start, or lower batch.tokens.",
+            [f"step {count(event.step)} on worker {event.worker}: {event.reason}" for event in splits[-3:]],
+            remedy="Lower training.micro_batch_tokens, so that the next run fits from the start, or lower "
+            "batch.tokens.",
             is_warning=True,
         )
 

@@ -35,7 +35,7 @@ def estimate_remaining_time(history: RunHistory) -> RemainingTime | None:
     evaluation_s = _mean([done.evaluation_s for done in history.evaluations[-RECENT_EVALUATIONS:]])
     # A checkpoint is also saved after every evaluation.
     checkpoints = max(_remaining_count(history, history.setting("checkpoint", "every")), evaluations)
-    stall_s = _mean([saved.blocked_s for saved in history.checkpoints[-RECENT_EVALUATIONS:]])
+    stall_s = _mean([saved.stall_s for saved in history.checkpoints[-RECENT_EVALUATIONS:]])
     return RemainingTime(steps * step_s, evaluations * evaluation_s, checkpoints * stall_s)
 
 

@@ -42,11 +42,11 @@ class GradientNoise:
 
 def estimate_gradient_noise(steps: Sequence[StepDone]) -> GradientNoise | None:
     """Estimate from the steps that measured it; None if they are too few or inconclusive."""
-    measured = [step for step in steps if step.spread > 0 and len(step.ready_s) > 1]
+    measured = [step for step in steps if step.worker_gradient_norm_sq > 0 and len(step.ready_s) > 1]
     if len(measured) < MIN_MEASUREMENTS:
         return None
     # Each step estimates noise times tokens, and the true gradient's squared norm. The ratio is taken of their means.
-    variances = [(step.spread - step.gradient_norm**2) / (len(step.ready_s) - 1) for step in measured]
+    variances = [(step.worker_gradient_norm_sq - step.gradient_norm**2) / (len(step.ready_s) - 1) for step in measured]
     noise = fmean(variance * step.target_tokens for variance, step in zip(variances, measured, strict=True))
     signal = fmean(step.gradient_norm**2 - variance for variance, step in zip(variances, measured, strict=True))
     if noise <= 0 or signal <= 0:

@@ -25,7 +25,7 @@ INCIDENTS = (
     events.RunStarted,
     events.WorldChanged,
     events.WorkersLost,
-    events.WaitingLong,
+    events.CollectiveStalled,
     events.ExchangeChosen,
     events.CheckpointFailed,
     events.CheckpointRejected,
@@ -55,7 +55,7 @@ class RunHistory:
     """Latest known steps of each worker. Only some steps of other machines' workers are known here."""
     evaluations: list[events.EvaluationDone] = field(default_factory=list)
     checkpoints: list[events.CheckpointSaved] = field(default_factory=list)
-    host_readings: dict[str, list[events.HostSensed]] = field(default_factory=dict)
+    host_readings: dict[str, list[events.HostSampled]] = field(default_factory=dict)
     """Sensor readings by host."""
     peak_flops_per_s: dict[int, float] = field(default_factory=dict)
     """Measured peak of each worker's device."""
@@ -152,7 +152,7 @@ def read_history(path: Path) -> RunHistory:
 def build_history(recorded: Iterable[Event]) -> RunHistory:
     """Build the history from the events of any number of workers, in any order."""
     ordered = sorted(recorded, key=lambda event: event.at_s)
-    step_counts = Counter(event.rank for event in ordered if isinstance(event, StepDone))
+    step_counts = Counter(event.worker for event in ordered if isinstance(event, StepDone))
     primary_worker = min(step_counts, key=lambda worker: (-step_counts[worker], worker), default=0)
     builder = _HistoryBuilder(primary_worker)
     for event in ordered:
@@ -175,16 +175,16 @@ class _HistoryBuilder:
     def add(self, event: Event) -> None:
         history = self._history
         match event:
-            case events.HostSensed():
+            case events.HostSampled():
                 history.host_readings.setdefault(event.host, []).append(event)
             case events.PeakMeasured():
-                history.peak_flops_per_s[event.rank] = event.flops_per_s
+                history.peak_flops_per_s[event.worker] = event.flops_per_s
             case events.CheckpointSaved():
                 self._checkpoints[event.step] = event  # Two workers may have saved the same one.
             case StepDone():
-                history.worker_steps.setdefault(event.rank, []).append(event)
+                history.worker_steps.setdefault(event.worker, []).append(event)
         # Sensors and the peak are recorded before the session starts.
-        if event.rank == self._primary_worker and not isinstance(event, events.HostSensed | events.PeakMeasured):
+        if event.worker == self._primary_worker and not isinstance(event, events.HostSampled | events.PeakMeasured):
             self._add_primary(event)
         # Only the worker whose batch was split records it.
         elif isinstance(event, events.MicroBatchesSplit):

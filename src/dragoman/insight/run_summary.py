@@ -55,7 +55,7 @@ def summarize(history: RunHistory, now_s: float) -> Json:
         "workers": _workers(history),
         "hosts": [_host(host, readings) for host, readings in history.host_readings.items()],
         "checkpoints": [
-            {"step": saved.step, "name": saved.name, "bytes": saved.size_bytes, "stall_s": saved.blocked_s}
+            {"step": saved.step, "name": saved.name, "bytes": saved.size_bytes, "stall_s": saved.stall_s}
             for saved in history.checkpoints
         ],
         "samples": _samples(history),
@@ -134,7 +134,7 @@ def _mean_parts(steps: Sequence[StepDone]) -> Json:
     return {part: _rounded(mean_part_s(steps, part)) for part in STEP_PARTS} if steps else {}
 
 
-def _host(host: str, readings: Sequence[events.HostSensed]) -> Json:
+def _host(host: str, readings: Sequence[events.HostSampled]) -> Json:
     """The latest readings of a machine, and its CPU use over time."""
     last = readings[-1]
     return {
@@ -152,7 +152,7 @@ def _host(host: str, readings: Sequence[events.HostSensed]) -> Json:
                 "received_bits_per_s": 8 * interface["received_bytes"] / last.span_s,
                 "nominal_bits_per_s": interface["nominal_bits_per_s"],
             }
-            for interface in last.ports
+            for interface in last.interfaces
         ],
         "gpus": last.gpus,
     }

@@ -20,10 +20,10 @@ def exposed_data_wait_s(step: StepDone) -> float:
 
 STEP_PARTS: dict[str, Callable[[StepDone], float]] = {
     "compute": lambda step: step.compute_s,
-    "optimizer update": lambda step: step.update_s,
+    "optimizer update": lambda step: step.optimizer_s,
     "data wait": exposed_data_wait_s,
-    "straggler wait": lambda step: step.peers_s,
-    "communication": lambda step: step.exchange_s - step.peers_s,
+    "straggler wait": lambda step: step.straggler_s,
+    "communication": lambda step: step.communication_s - step.straggler_s,
 }
 """Parts of a step in seconds, in the order in which charts stack them."""
 

@@ -24,7 +24,7 @@ def message_for(event: Event) -> EventMessage | None:
     match event:
         case events.RunStarted():
             start = f"resumed from step {count(event.resumed_step)}" if event.resumed_step else "started"
-            workers = "1 worker" if event.world == 1 else f"{event.world} workers"
+            workers = "1 worker" if event.world_size == 1 else f"{event.world_size} workers"
             parameters = f"{event.parameters / 1e6:.1f} M parameters"
             return EventMessage(f"{event.run} {start}: {parameters}, {workers}, {event.device}, {event.precision}.")
         case events.WorldChanged():
@@ -32,7 +32,7 @@ def message_for(event: Event) -> EventMessage | None:
         case events.WorkersLost():
             lost = f"Lost {', '.join(event.workers)}" if event.workers else "Connection lost"
             return EventMessage(f"{lost} after step {count(event.step)}: {event.reason}.", "warning")
-        case events.WaitingLong():
+        case events.CollectiveStalled():
             return EventMessage(f"Waiting for {', '.join(event.workers)} since step {count(event.step)}.", "warning")
         case events.ExchangeChosen():
             return EventMessage(f"Exchange method {event.method}{_synchronisation(event)}: {event.reason}.")
@@ -41,7 +41,8 @@ def message_for(event: Event) -> EventMessage | None:
         case events.RolledBack():
             back = f"rolled back to step {count(event.to_step)}"
             return EventMessage(
-                f"Too many skipped steps: {back}, learning rate multiplied by {event.rate_factor:g}.", "warning"
+                f"Too many skipped steps: {back}, learning rate multiplied by {event.learning_rate_factor:g}.",
+                "warning",
             )
         case events.MicroBatchesSplit():
             split = f"the worker's batch is now split into {event.micro_batches} micro-batches"
@@ -52,7 +53,7 @@ def message_for(event: Event) -> EventMessage | None:
 
 
 def _synchronisation(event: events.ExchangeChosen) -> str:
-    return f", synchronising every {event.every} steps in {event.wire}" if event.method == "local" else ""
+    return f", synchronising every {event.every} steps in {event.wire_format}" if event.method == "local" else ""
 
 
 def _checkpoint_message(event: Event) -> EventMessage | None:
@@ -71,8 +72,8 @@ def _checkpoint_message(event: Event) -> EventMessage | None:
             bleu = "" if event.bleu is None else f", BLEU {event.bleu:.1f}"
             averaged = "1 checkpoint" if len(event.names) == 1 else f"{len(event.names)} checkpoints"
             return EventMessage(f"Average of {averaged}: validation loss {event.nll:.3f}{bleu}.")
-        case events.CheckpointSaved() if event.written_s > SLOW_WRITE_S:
-            written = f"writing {size(event.size_bytes)} took {span(event.written_s)}"
+        case events.CheckpointSaved() if event.write_s > SLOW_WRITE_S:
+            written = f"writing {size(event.size_bytes)} took {span(event.write_s)}"
             return EventMessage(f"Checkpoint {event.name}: {written}.", "detail")
     return None
 
@@ -82,7 +83,7 @@ _ENDINGS = {
     "patience": "Stopped early after {step} steps and {elapsed}: the validation score no longer improved.",
     "interrupted": "Interrupted at step {step} after {elapsed}. Run the same command again to resume.",
     "diverged": (
-        "Diverged at step {step}: the loss stayed not finite even at lower learning rates. Lower schedule.rate, "
+        "Diverged at step {step}: the loss stayed not finite even at lower learning rates. Lower schedule.learning_rate, "
         "lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs in the data."
     ),
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from dragoman.events import Event, HostSensed
+from dragoman.events import Event, HostSampled
 
 READING_INTERVAL_S = 1.0
 EVENT_INTERVAL_S = 10.0
@@ -37,8 +37,8 @@ class Counters:
 class Sensors:
     """Reads this machine's sensors until it is closed, and records events."""
 
-    def __init__(self, host: str, rank: int, record: Callable[[Event], None]) -> None:
-        self._host, self._rank, self._record = host, rank, record
+    def __init__(self, host: str, record: Callable[[Event], None]) -> None:
+        self._host, self._record = host, record
         self._gpus = find_gpus()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
@@ -64,8 +64,7 @@ class Sensors:
         now = read_counters()
         memory = psutil.virtual_memory()
         self._record(
-            HostSensed(
-                rank=self._rank,
+            HostSampled(
                 host=self._host,
                 span_s=now.at_s - before.at_s,
                 cpu_use=sum(use for use, _ in readings) / len(readings),
@@ -73,7 +72,7 @@ class Sensors:
                 memory_bytes=memory.total,
                 disk_read_bytes=now.disk_read_bytes - before.disk_read_bytes,
                 disk_written_bytes=now.disk_written_bytes - before.disk_written_bytes,
-                ports=traffic(before, now, nominal_speeds()),
+                interfaces=traffic(before, now, nominal_speeds()),
                 gpus=[merge_gpu_readings(each) for each in zip(*(gpus for _, gpus in readings), strict=True)],
             )
         )

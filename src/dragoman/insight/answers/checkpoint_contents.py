@@ -34,6 +34,6 @@ def answer_checkpoint_size(history: RunHistory) -> Answer:
         f"{size(saved.size_bytes)}: {bytes_per_parameter:.1f} bytes for each of {parameters / 1e6:.1f} M parameters.",
         [
             f"weights take 4 bytes per parameter, {size(4 * parameters)}; most of the rest is optimizer state",
-            f"written in {span(saved.written_s)} in the background; it stalled training for {saved.blocked_s:.3f} s",
+            f"written in {span(saved.write_s)} in the background; it stalled training for {saved.stall_s:.3f} s",
         ],
     )

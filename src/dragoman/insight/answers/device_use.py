@@ -41,11 +41,12 @@ def _step_flops(history: RunHistory) -> float:
     """FLOPs of a mean step, over all workers."""
     steps, started = measured_steps(history), history.started
     return (
-        mean_of(steps, "source_tokens") * started.source_flops + mean_of(steps, "target_tokens") * started.target_flops
+        mean_of(steps, "source_tokens") * started.flops_per_source_token
+        + mean_of(steps, "target_tokens") * started.flops_per_target_token
     )
 
 
 def _peak_flops_per_s(history: RunHistory) -> float:
     """Peak of all workers together. Workers whose events have not arrived here count as the mean of the others."""
     peaks = history.peak_flops_per_s.values()
-    return sum(peaks) * history.started.world / max(1, len(peaks))
+    return sum(peaks) * history.started.world_size / max(1, len(peaks))

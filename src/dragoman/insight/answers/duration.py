@@ -17,7 +17,7 @@ def answer_duration(history: RunHistory) -> Answer:
         f"{count(history.step)} of {count(history.total_steps)} steps; "
         f"{span(sum(step.step_s for step in history.steps))} in steps",
         f"evaluations {span(sum(done.evaluation_s for done in history.evaluations))}, "
-        f"checkpoint stalls {span(sum(saved.blocked_s for saved in history.checkpoints))}",
+        f"checkpoint stalls {span(sum(saved.stall_s for saved in history.checkpoints))}",
     ]
     if is_running:
         text = f"{span(elapsed_s)} so far{sessions}, {span(remaining.total_s)} left"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dragoman.events import HostSensed
+from dragoman.events import HostSampled
 from dragoman.insight.answer import Answer, unknown
 from dragoman.insight.diagnoses import BOTTLENECK_WAIT, NOTICEABLE_WAIT
 from dragoman.insight.run_history import RunHistory
@@ -20,7 +20,7 @@ LINKS_BITS_PER_S = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
 
 def answer_bottleneck(history: RunHistory) -> Answer:
     key, question = "network", "Was the network the bottleneck?"
-    if history.started.world == 1:
+    if history.started.world_size == 1:
         return Answer(key, question, "No: a single worker does not communicate.")
     steps = measured_steps(history)
     if not steps:
@@ -74,7 +74,7 @@ def _exchange_bits_per_s(history: RunHistory) -> float | None:
     """Bandwidth that the exchange used while all workers waited for it; None if they hardly waited."""
     steps = measured_steps(history)
     communication_s = mean_part_s(steps, "communication")
-    if history.started.world == 1 or communication_s <= MIN_EXPOSED * mean_of(steps, "step_s"):
+    if history.started.world_size == 1 or communication_s <= MIN_EXPOSED * mean_of(steps, "step_s"):
         return None
     if _exchange_method(history) == "local":
         return None  # It runs behind the steps.
@@ -88,12 +88,12 @@ def _exchange_method(history: RunHistory) -> str:
     return "plain" if method in (None, "auto") else str(method)
 
 
-def _busiest_link(host: str, readings: Sequence[HostSensed]) -> list[str]:
+def _busiest_link(host: str, readings: Sequence[HostSampled]) -> list[str]:
     """Traffic of the network interface of a host that sent most, against its nominal speed."""
     sent_bits: dict[str, float] = {}
     nominal: dict[str, float | None] = {}
     for reading in readings:
-        for interface in reading.ports:
+        for interface in reading.interfaces:
             name = interface["name"]
             sent_bits[name] = sent_bits.get(name, 0.0) + 8 * interface["sent_bytes"]
             nominal[name] = interface["nominal_bits_per_s"]
@@ -126,7 +126,7 @@ def _faster_exchange(history: RunHistory) -> str:
 def _step_conditions(history: RunHistory) -> StepConditions | None:
     """The run as input of the step model; None if the bandwidth of its link is not known."""
     steps, rate = measured_steps(history), _exchange_bits_per_s(history)
-    world, method = history.started.world, _exchange_method(history)
+    world, method = history.started.world_size, _exchange_method(history)
     if not steps or method not in METHODS or (world > 1 and rate is None):
         return None
     tokens = round(mean_of(steps, "source_tokens") + mean_of(steps, "target_tokens"))

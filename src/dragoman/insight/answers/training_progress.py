@@ -111,17 +111,17 @@ def _mean_train_loss(history: RunHistory, after_step: int, until_step: int) -> f
 
 def answer_schedule(history: RunHistory) -> Answer:
     question = "What is the learning-rate schedule, and why this shape?"
-    policy, rate = history.setting("schedule", "policy"), history.setting("schedule", "rate")
+    policy, rate = history.setting("schedule", "policy"), history.setting("schedule", "learning_rate")
     warmup = history.setting("schedule", "warmup_steps") or 0
     rise = f"linear warm-up to {rate:g} over {count(warmup)} steps"
     shapes = {
-        "transformer_policy": f"linear warm-up over {count(warmup)} steps, then inverse square root decay: "
+        "inverse_sqrt": f"linear warm-up over {count(warmup)} steps, then inverse square root decay: "
         f"{rate:g} * d_model^-0.5 * min(step^-0.5, step * {warmup}^-1.5)",
         "constant": f"{rise}, then constant",
         "linear": f"{rise}, then linear decay to zero",
         "cosine": f"{rise}, then cosine decay to zero",
         "warmup_stable_decay": f"{rise}, then constant, then decay to zero over the last "
-        f"{percent(history.setting('schedule', 'decay_share') or 0)} of the steps",
+        f"{percent(history.setting('schedule', 'decay_fraction') or 0)} of the steps",
     }
     evidence = ["warm-up, because the optimizer's estimates are inaccurate at first"]
     if policy != "constant":
