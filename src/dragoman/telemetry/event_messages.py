@@ -40,10 +40,8 @@ def message_for(event: Event) -> EventMessage | None:
             return EventMessage(f"Step {count(event.step)} skipped: loss or gradient not finite.", "warning")
         case events.RolledBack():
             back = f"rolled back to step {count(event.to_step)}"
-            return EventMessage(
-                f"Too many skipped steps: {back}, learning rate multiplied by {event.learning_rate_factor:g}.",
-                "warning",
-            )
+            rate = f"learning rate multiplied by {event.learning_rate_factor:g}"
+            return EventMessage(f"Too many skipped steps: {back}, {rate}.", "warning")
         case events.MicroBatchesSplit():
             split = f"the worker's batch is now split into {event.micro_batches} micro-batches"
             return EventMessage(f"Out of memory in step {count(event.step)}: {split}.", "warning")
@@ -83,8 +81,9 @@ _ENDINGS = {
     "patience": "Stopped early after {step} steps and {elapsed}: the validation score no longer improved.",
     "interrupted": "Interrupted at step {step} after {elapsed}. Run the same command again to resume.",
     "diverged": (
-        "Diverged at step {step}: the loss stayed not finite even at lower learning rates. Lower schedule.learning_rate, "
-        "lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs in the data."
+        "Diverged at step {step}: the loss stayed not finite even at lower learning rates. Lower "
+        "schedule.learning_rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs in "
+        "the data."
     ),
 }
 

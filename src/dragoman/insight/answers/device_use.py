@@ -40,10 +40,8 @@ def answer_device_use(history: RunHistory) -> Answer:
 def _step_flops(history: RunHistory) -> float:
     """FLOPs of a mean step, over all workers."""
     steps, started = measured_steps(history), history.started
-    return (
-        mean_of(steps, "source_tokens") * started.flops_per_source_token
-        + mean_of(steps, "target_tokens") * started.flops_per_target_token
-    )
+    source_flops = mean_of(steps, "source_tokens") * started.flops_per_source_token
+    return source_flops + mean_of(steps, "target_tokens") * started.flops_per_target_token
 
 
 def _peak_flops_per_s(history: RunHistory) -> float:
