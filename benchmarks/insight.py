@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from playwright.sync_api import sync_playwright
 from tests.distributed.thread_workers import ThreadCluster, ThreadWorkers
-from tests.insight.runs import made_run, sensed
+from tests.insight.synthetic_runs import host_sample, synthetic_run
 from tests.system.hosts import Hosts
 
 from benchmarks.labelled import EQUAL, KINDS, train_here
@@ -242,7 +242,7 @@ def _posting() -> float:
             mine = posts[cluster.rank]
 
             def exchange() -> None:
-                for event in (sensed(cluster.host, 1), *made_run(3)[-2:]):
+                for event in (host_sample(cluster.host, 1), *synthetic_run(3)[-2:]):
                     mine.add(event)
                 mine.exchange(cluster, [0, 1])
 
@@ -266,7 +266,7 @@ def measure_page(_data: Path) -> list[Line]:
         run = RunFolder(Path(name) / "run")
         log = EventLog(run.events_of(0))
         run.config.write_text("{}")
-        for event in made_run(LONG_STEPS, evaluate_every=2000):
+        for event in synthetic_run(LONG_STEPS, evaluate_every=2000):
             log.record(event)
         log.close()
         started = time.perf_counter()
