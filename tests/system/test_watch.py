@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,11 @@ def page(browser: Browser) -> Iterator[Page]:
 @pytest.fixture
 def report(tmp_path: Path) -> str:
     """The address of a report of two synthetic runs."""
+    long_word = {"source": "word " * 50, "reference": "r", "translation": "a" * 500}
     running = synthetic_run(3000, total_steps=5000, evaluate_every=250, ended=None)
-    samples = [host_sample("b", n) for n in range(9)]
-    runs = [build_history([*running, *samples]), build_history(synthetic_run(2000, evaluate_every=250))]
+    running = [replace(event, samples=[long_word]) if isinstance(event, EvaluationDone) else event for event in running]
+    host_samples = [host_sample("b", n) for n in range(9)]
+    runs = [build_history([*running, *host_samples]), build_history(synthetic_run(2000, evaluate_every=250))]
     path = tmp_path / "report.html"
     path.write_text(render([summarize(history, history.session_spans_s[-1][1]) for history in runs]))
     return path.as_uri()

@@ -171,7 +171,7 @@ class TerminalSink:
     def _show_evaluation(self, event: events.EvaluationDone) -> None:
         if self._header_due:
             self._header_due = False
-            self._print("[dim]    step  train loss  valid loss  perplexity    BLEU    chrF    took[/dim]")
+            self._print("[dim]    step  train loss  valid loss  perplexity    BLEU    chrF    time[/dim]")
         bleu = "-" if event.bleu is None else f"{event.bleu:.1f}"
         chrf = "-" if event.chrf is None else f"{event.chrf:.1f}"
         losses = f"{self._loss:>10.3f}  {event.nll:>10.3f}  {event.perplexity:>10.2f}"
@@ -181,7 +181,7 @@ class TerminalSink:
             if sample["source"] != self._shown_source:
                 self._shown_source = sample["source"]
                 self._print(f"[dim]          {escape(self._shown_source)}[/dim]")
-            self._print(f"[dim]       ->[/dim] {escape(sample['translation'])}")
+            self._print(f"[dim]       ->[/dim] {escape(sample['translation']) or '[dim](empty)[/dim]'}")
 
     def _show_shares(self, event: events.SharesChanged) -> None:
         """Show the shares if one has changed enough since they were last shown. At first they are equal."""

@@ -135,7 +135,7 @@ class Chart {
     }
     const clipId = `clip-${this.title.replace(/\W/g, "")}`;
     const clip = svgElement("clipPath", { id: clipId });
-    clip.append(svgElement("rect", { x: margin.left, y: 0, width: Math.max(0, plotWidth), height }));
+    clip.append(svgElement("rect", { x: margin.left - 4, y: 0, width: Math.max(0, plotWidth) + 8, height })); // Dots are 3 wide.
     this.svg.append(clip);
     const plot = svgElement("g", { "clip-path": `url(#${clipId})` });
     this.svg.append(plot);
@@ -388,7 +388,7 @@ function sampleBlocks(run) {
   const last = run.samples[run.samples.length - 1];
   const line = (label, text) => element("div", {}, element("span", { class: "note" }, `${label}: `), text);
   return (last ? last.samples : []).map((sample, n) => element("div", {}, element("p", {}, sample.source), element("blockquote", {},
-    ...run.samples.map((each) => line(`step ${formatCount(each.step)}`, each.samples[n] ? each.samples[n].translation : "")),
+    ...run.samples.map((each) => line(`step ${formatCount(each.step)}`, each.samples[n] ? each.samples[n].translation || "(empty)" : "-")),
     line("reference", sample.reference))));
 }
 
