@@ -37,7 +37,7 @@ class Counters:
 class Sensors:
     """Reads this machine's sensors until it is closed, and records events."""
 
-    def __init__(self, host: str, record: Callable[[Event], None]) -> None:
+    def __init__(self, host: str, record: Callable[[Event], object]) -> None:
         self._host, self._record = host, record
         self._gpus = find_gpus()
         self._closed = threading.Event()

@@ -1,15 +1,15 @@
 """Wall time of a step, split into parts. Each second of a worker counts in exactly one part, so the parts sum up.
 
 A worker waits for its batch (data), computes gradients (compute), exchanges them (exchange) and updates the weights
-(update). Evaluations, checkpoints and changes of the world belong to no step (apart).
+(update). Evaluations, checkpoints and changes of the world belong to no step (outside).
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Part = Literal["data", "compute", "exchange", "update", "apart"]
+Part = Literal["data", "compute", "exchange", "update", "outside"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -31,7 +31,7 @@ class StepTimer:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._spent_s: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
-        self._part: Part = "apart"
+        self._part: Part = "outside"
         self._entered_at = clock()
         self._own_s = 0.0
         """Time since this worker was last ready to exchange, without the exchanges."""
@@ -64,16 +64,15 @@ class StepTimer:
         self._entered_at = now
 
 
-def split_step(spent_s: dict[Part, float], compute_s: float, ready_s: Sequence[float], rank: int) -> StepTimes:
-    """Split a step by this worker's clock, its device's compute time, and the time each worker took to become ready.
+def split_step(spent_s: dict[Part, float], compute_s: float, straggler_s: float) -> StepTimes:
+    """Split a step by this worker's clock, its device's compute time, and how much later the last worker was ready.
 
     A GPU computes asynchronously: while Python waits for it in a later part, the time counts as compute.
     """
     not_computing_s = max(0.0, spent_s["compute"] + spent_s["exchange"] + spent_s["update"] - compute_s)
     communication_s = min(spent_s["exchange"], not_computing_s)
-    straggler_s = max(ready_s) - ready_s[rank] if ready_s else 0.0
     return StepTimes(
-        step_s=sum(spent_s.values()) - spent_s["apart"],
+        step_s=sum(spent_s.values()) - spent_s["outside"],
         data_s=spent_s["data"],
         communication_s=communication_s,
         straggler_s=min(communication_s, straggler_s),
