@@ -172,7 +172,7 @@ class Trainer:
         stops = stats is not None and stats.stop_requested
         if saves or stops:
             self._step_log.flush()
-        self._timer.enter("apart")
+        self._timer.enter("outside")
         if stops and not saves:
             replica.exchange.synchronize(flush=True)
         links = self._evaluate() if evaluates and (last or not stops) else []
