@@ -178,7 +178,7 @@ class Service:
         pieces = split(tidy(sentence), lambda text: len(tokenizer.encode(text)), LONGEST_PIECE)
         if not pieces:
             return _Spoken("")
-        sources = [(*tokenizer.encode(piece.text), tokenizer.end) for piece in pieces]
+        sources = [(*tokenizer.encode(piece.text), tokenizer.eos_id) for piece in pieces]
         found = [await model.engine.find(source) for source in sources]
         if len(pieces) > 1:
             texts = (tokenizer.decode(best[0].tokens) for best in found)
