@@ -45,7 +45,17 @@ from benchmarks.outputs import (
     read_run,
 )
 
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "decoding.coverage": "decoding.coverage_penalty",
+    "decoding.no_repeat": "decoding.no_repeat_ngram",
+    "exchange.outer_rate": "exchange.outer_learning_rate",
+    "exchange.rank": "exchange.powersgd_rank",
+    "exchange.wire": "exchange.wire_format",
+    "schedule.policy=transformer_policy": "schedule.policy=inverse_sqrt",
+    "schedule.rate": "schedule.learning_rate",
+    "tokenizer.vocabulary": "tokenizer.vocabulary_size",
+    "training.micro_tokens": "training.micro_batch_tokens",
+}
 """Words of the commands below in OLD's spelling, and in NEW's: a setting (`training.micro_tokens`), an option
 (`--n-best`), or a setting with its value (`optimizer.algorithm=muon`)."""
 

@@ -29,7 +29,7 @@ from dragoman.training.early_stopping import patience_exhausted, update_best
 from dragoman.training.evaluation import Evaluator, TranslationJudge
 from dragoman.training.membership import Membership
 from dragoman.training.replica import build_replica
-from dragoman.training.schedule import rate_at
+from dragoman.training.schedule import learning_rate_at
 from dragoman.training.start_events import data_opened, run_started
 from dragoman.training.step_log import StepLog
 from dragoman.training.stop_signal import StopSignal
@@ -146,7 +146,7 @@ class Trainer:
         """Update the weights, unless loss or gradient are not finite, and log the step."""
         replica, settings = self._replica, self._settings
         norm = replica.gradient_norm()
-        learning_rate = rate_at(step, settings.schedule, settings.training.steps, settings.model.d_model)
+        learning_rate = learning_rate_at(step, settings.schedule, settings.training.steps, settings.model.d_model)
         learning_rate *= replica.state.learning_rate_factor
         record = self._step_log.make_record(
             batch, gradients, stats, step, learning_rate, norm, synchronous=replica.exchange.in_sync
