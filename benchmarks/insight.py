@@ -180,7 +180,9 @@ def measure_anatomy(data: Path) -> list[Line]:
         run = Runs(bed, data).finished("a", "training.steps=120", "evaluation.every=40", "checkpoint.every=20")
         events = run.folder().events()
         steps = run.steps()
-    parts_s = sum(step.data_s + step.compute_s + step.communication_s + step.optimizer_s for step in steps)
+    parts_s = sum(
+        step.data_s + step.compute_s + step.communication_s + step.straggler_s + step.optimizer_s for step in steps
+    )
     steps_s = sum(step.step_s for step in steps)
     apart_s = sum(event.evaluation_s for event in events if isinstance(event, EvaluationDone))
     apart_s += sum(event.stall_s for event in events if isinstance(event, CheckpointSaved))

@@ -67,7 +67,7 @@ def synthetic_run(
                 step=number, epoch=0, batch=number, loss=loss(number) + 1,
                 nll=loss(number) * random.uniform(0.97, 1.03), gradient_norm=1.0,
                 learning_rate=0.001, source_tokens=24_000, target_tokens=25_000, pairs=900,
-                step_s=1.0, data_s=0.001, compute_s=0.84, communication_s=0.059, straggler_s=0.005, optimizer_s=0.1,
+                step_s=1.0, data_s=0.001, compute_s=0.84, communication_s=0.054, straggler_s=0.005, optimizer_s=0.1,
                 ready_s=[0.94 + random.uniform(-0.02, 0.02) for _ in range(world)] if world > 1 else [],
                 sent_bytes=244_000_000 if world > 1 else 0, share=1 / world, micro_batches=1,
             )

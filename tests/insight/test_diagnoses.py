@@ -29,7 +29,7 @@ def network_bound(done: StepDone) -> StepDone:
 
 
 def straggler(done: StepDone) -> StepDone:
-    return replace(done, step_s=1.6, communication_s=0.66, straggler_s=0.6, ready_s=[0.94, 1.54])
+    return replace(done, step_s=1.6, communication_s=0.06, straggler_s=0.6, ready_s=[0.94, 1.54])
 
 
 def input_bound(done: StepDone) -> StepDone:

@@ -45,7 +45,7 @@ def test_every_second_counts_in_exactly_one_part(entries):
 def test_parts_of_a_step_sum_to_its_wall_time(data_s, compute_s, communication_s, optimizer_s):
     spent = {"data": data_s, "compute": compute_s, "exchange": communication_s, "update": optimizer_s, "outside": 7.0}
     parts = split_step(spent, compute_s, straggler_s=0.0)
-    total_s = parts.data_s + compute_s + parts.communication_s + parts.optimizer_s
+    total_s = parts.data_s + compute_s + parts.communication_s + parts.straggler_s + parts.optimizer_s
     assert total_s == pytest.approx(parts.step_s, abs=1e-9)
     assert parts.step_s == pytest.approx(data_s + compute_s + communication_s + optimizer_s), (
         "time outside of steps does not count"
@@ -64,7 +64,8 @@ def test_straggler_wait_is_separate_from_communication(ready_s, communication_s)
     spent = {"data": 0.0, "compute": 1.0, "exchange": communication_s, "update": 0.0, "outside": 0.0}
     split_times = [split_step(spent, 1.0, max(ready_s) - ready) for ready in ready_s]
     assert split_times[ready_s.index(max(ready_s))].straggler_s == 0, "the slowest waits for no one"
-    assert all(0 <= parts.straggler_s <= parts.communication_s for parts in split_times)
+    assert all(parts.straggler_s + parts.communication_s == pytest.approx(communication_s) for parts in split_times)
+    assert all(min(parts.straggler_s, parts.communication_s) >= 0 for parts in split_times)
 
 
 def test_the_time_until_ready_counts_everything_since_the_last_exchange():
@@ -82,7 +83,9 @@ def test_a_real_run_accounts_for_its_time(data, tmp_path):
     recording.train()
     steps = recording.of(StepDone)
     total_s = sum(step.step_s for step in steps)
-    parts_s = sum(step.data_s + step.compute_s + step.communication_s + step.optimizer_s for step in steps)
+    parts_s = sum(
+        step.data_s + step.compute_s + step.communication_s + step.straggler_s + step.optimizer_s for step in steps
+    )
     assert parts_s == pytest.approx(total_s, rel=0.02)
     outside_s = sum(done.evaluation_s for done in recording.of(EvaluationDone))
     outside_s += sum(saved.stall_s for saved in recording.of(CheckpointSaved))

@@ -23,7 +23,7 @@ STEP_PARTS: dict[str, Callable[[StepDone], float]] = {
     "optimizer update": lambda step: step.optimizer_s,
     "data wait": exposed_data_wait_s,
     "straggler wait": lambda step: step.straggler_s,
-    "communication": lambda step: step.communication_s - step.straggler_s,
+    "communication": lambda step: step.communication_s,
 }
 """Parts of a step in seconds, in the order in which charts stack them."""
 

@@ -20,7 +20,7 @@ class StepTimes:
     step_s: float
     data_s: float
     communication_s: float
-    """Time in the exchange, with the straggler wait."""
+    """Time in the exchange with all workers ready."""
     straggler_s: float
     optimizer_s: float
 
@@ -70,11 +70,12 @@ def split_step(spent_s: dict[Part, float], compute_s: float, straggler_s: float)
     A GPU computes asynchronously: while Python waits for it in a later part, the time counts as compute.
     """
     not_computing_s = max(0.0, spent_s["compute"] + spent_s["exchange"] + spent_s["update"] - compute_s)
-    communication_s = min(spent_s["exchange"], not_computing_s)
+    exchange_s = min(spent_s["exchange"], not_computing_s)
+    straggler_s = min(exchange_s, straggler_s)
     return StepTimes(
         step_s=sum(spent_s.values()) - spent_s["outside"],
         data_s=spent_s["data"],
-        communication_s=communication_s,
-        straggler_s=min(communication_s, straggler_s),
-        optimizer_s=not_computing_s - communication_s,
+        communication_s=exchange_s - straggler_s,
+        straggler_s=straggler_s,
+        optimizer_s=not_computing_s - exchange_s,
     )
