@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dragoman.batching.packing import Batch, Packed, filled, pack
-from dragoman.batching.plan import Indexes, fill, plan_epoch, share
+from dragoman.batching.packing import Batch, Packed, pack, pad_to_size
+from dragoman.batching.plan import Indexes, batch_bounds, plan_epoch, share
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 
@@ -91,9 +91,9 @@ class DataLoader:
         lengths = self._lengths[pairs]
         longest = int(lengths.max())
         most = max(micro_tokens, longest)
-        bounds = fill(lengths, most)
+        bounds = batch_bounds(lengths, most)
         if (count := len(bounds) - 1) > 1:
-            even = fill(lengths, min(most, -(-int(lengths.sum(axis=0).max()) // count) + longest))
+            even = batch_bounds(lengths, min(most, -(-int(lengths.sum(axis=0).max()) // count) + longest))
             bounds = even if len(even) == len(bounds) else bounds
         pieces = [self.tensors(part) for part in np.split(pairs, bounds[1:-1])]
         return [self._fill_up(piece) for piece in pieces] if self.fixed_sizes else pieces
@@ -106,7 +106,7 @@ class DataLoader:
     def _fill_up(self, piece: Batch) -> Batch:
         sides = zip((piece.source, piece.target), self._fullest, strict=True)
         source, target = (self._size(side.tokens.shape[0], fullest) for side, fullest in sides)
-        full = filled(piece, source, target, self._longest)
+        full = pad_to_size(piece, source, target, self._longest)
         return full.pinned() if torch.cuda.is_available() else full
 
     def _size(self, tokens: int, fullest: int) -> int:

@@ -11,7 +11,7 @@ import uvicorn
 from rich.console import Console
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dragoman.decoding.ctranslate2_translator import is_exported
+from dragoman.decoding.ctranslate2_translator import is_ctranslate2_folder
 from dragoman.errors import DragomanError
 from dragoman.ports import bind, shown
 from dragoman.serving.app import make_app
@@ -66,7 +66,7 @@ def _ready(model: Path, drafts: Path, console: Console) -> Path:
 
     Made by another process, so that torch does not stay in the memory of this one.
     """
-    if is_exported(model):
+    if is_ctranslate2_folder(model):
         return model
     if not model.exists():
         raise DragomanError(f"There is no model {model}: check the path.")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator, SearchResult
-from dragoman.decoding.line_translator import Source
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator, SearchResult
+from dragoman.decoding.line_translator import SourceTokens
 
 BATCH_SENTENCES = 64
 """More at once makes each wait longer and gains little on a CPU."""
@@ -21,7 +21,7 @@ REMEMBERED_SENTENCES = 1000
 
 @dataclass(eq=False)
 class _Waiting:
-    source: Source
+    source: SourceTokens
     answer: asyncio.Future[list[SearchResult]]
 
 
@@ -30,7 +30,7 @@ class Engine:
 
     def __init__(
         self,
-        translator: ExportedTranslator,
+        translator: CTranslate2Translator,
         executor: Executor,
         on_batch: Callable[[int], None],
     ) -> None:
@@ -38,7 +38,7 @@ class Engine:
         self._executor = executor
         self._on_batch = on_batch
         self._queue: OrderedDict[_Waiting, None] = OrderedDict()
-        self._remembered: OrderedDict[Source, list[SearchResult]] = OrderedDict()
+        self._remembered: OrderedDict[SourceTokens, list[SearchResult]] = OrderedDict()
         self._worker: asyncio.Task[None] | None = None
 
     @property
@@ -46,7 +46,7 @@ class Engine:
         """Sentences whose turn has not come."""
         return len(self._queue)
 
-    async def find(self, source: Source) -> list[SearchResult]:
+    async def find(self, source: SourceTokens) -> list[SearchResult]:
         """The best translations of a sentence, as many as the beam is wide. Cancelled, it leaves the queue."""
         if (known := self._remembered.get(source)) is not None:
             self._remembered.move_to_end(source)
@@ -60,7 +60,7 @@ class Engine:
         finally:
             self._queue.pop(waiting, None)
 
-    async def judge(self, source: Source, said: Sequence[int]) -> list[float]:
+    async def judge(self, source: SourceTokens, said: Sequence[int]) -> list[float]:
         """How likely the model finds each token of a translation."""
         loop = asyncio.get_running_loop()
         [likely] = await loop.run_in_executor(self._executor, self.translator.log_probabilities, [(source, said)])
@@ -84,13 +84,13 @@ class Engine:
                     waiting.answer.set_result(found[waiting.source])
             self._remember(found)
 
-    async def _search(self, sources: Sequence[Source]) -> list[list[SearchResult]]:
+    async def _search(self, sources: Sequence[SourceTokens]) -> list[list[SearchResult]]:
         beam = self.translator.options.beam
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, self.translator.search_batch, sources, beam
         )
 
-    def _remember(self, found: dict[Source, list[SearchResult]]) -> None:
+    def _remember(self, found: dict[SourceTokens, list[SearchResult]]) -> None:
         self._remembered.update(found)
         while len(self._remembered) > REMEMBERED_SENTENCES:
             self._remembered.popitem(last=False)

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dragoman.corpus.language_codes import same_language
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator
-from dragoman.decoding.line_translator import LONGEST_PIECE, Source, one_line, split, tidy
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
+from dragoman.decoding.line_translator import (
+    MAX_SEGMENT_TOKENS,
+    SourceTokens,
+    normalize_line,
+    split_line,
+    to_single_line,
+)
 from dragoman.serving import protected_spans
 from dragoman.serving.request_batcher import Engine
 from dragoman.serving.segmentation import Segment, cut
@@ -65,7 +71,7 @@ class _Spoken:
 
     text: str
     alternatives: tuple[str, ...] = ()
-    source: Source = ()
+    source: SourceTokens = ()
     said: tuple[int, ...] = ()
 
 
@@ -77,7 +83,7 @@ class Service:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="translate")
         self.models: list[ServedModel] = []
         for folder in folders:
-            translator = ExportedTranslator.load(folder, threads=threads)
+            translator = CTranslate2Translator.load(folder, threads=threads)
             assert translator.languages is not None
             name = self._free_name(folder.resolve().name)
             engine = Engine(translator, self._executor, _noting(name, on_batch))
@@ -175,16 +181,16 @@ class Service:
     async def _say(self, model: ServedModel, sentence: str) -> _Spoken:
         """What the model says: of a sentence too long for it, piece by piece."""
         tokenizer = model.engine.translator.tokenizer
-        pieces = split(tidy(sentence), lambda text: len(tokenizer.encode(text)), LONGEST_PIECE)
+        pieces = split_line(normalize_line(sentence), lambda text: len(tokenizer.encode(text)), MAX_SEGMENT_TOKENS)
         if not pieces:
             return _Spoken("")
         sources = [(*tokenizer.encode(piece.text), tokenizer.end) for piece in pieces]
         found = [await model.engine.find(source) for source in sources]
         if len(pieces) > 1:
             texts = (tokenizer.decode(best[0].tokens) for best in found)
-            joined = "".join(text + piece.glue for text, piece in zip(texts, pieces, strict=True))
-            return _Spoken(one_line(joined))
-        texts_in_order = dict.fromkeys(one_line(tokenizer.decode(said.tokens)) for said in found[0])
+            joined = "".join(text + piece.separator for text, piece in zip(texts, pieces, strict=True))
+            return _Spoken(to_single_line(joined))
+        texts_in_order = dict.fromkeys(to_single_line(tokenizer.decode(said.tokens)) for said in found[0])
         best_text, *others = texts_in_order
         return _Spoken(best_text, tuple(others), sources[0], tuple(found[0][0].tokens))
 
@@ -193,7 +199,7 @@ def _noting(name: str, on_batch: Callable[[str, int], None]) -> Callable[[int], 
     return lambda sentences: on_batch(name, sentences)
 
 
-def _words(translator: ExportedTranslator, spoken: _Spoken, likely: Sequence[float]) -> tuple[TranslatedWord, ...]:
+def _words(translator: CTranslate2Translator, spoken: _Spoken, likely: Sequence[float]) -> tuple[TranslatedWord, ...]:
     """Tokens gathered into words; a word is as sure as its tokens on average. None where they do not make the text."""
     tokenizer = translator.tokenizer
     groups: list[list[tuple[int, float]]] = []
@@ -203,7 +209,7 @@ def _words(translator: ExportedTranslator, spoken: _Spoken, likely: Sequence[flo
         groups[-1].append((token, value))
     words = tuple(
         TranslatedWord(
-            one_line(tokenizer.decode([token for token, _ in group])),
+            to_single_line(tokenizer.decode([token for token, _ in group])),
             round(math.exp(sum(value for _, value in group) / len(group)), 3),
         )
         for group in groups

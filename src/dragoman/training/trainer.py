@@ -33,8 +33,10 @@ from dragoman.events import (
     WorldChanged,
 )
 from dragoman.model.architecture import Architecture
+from dragoman.model.cuda_graph import uses_cuda_graphs
+from dragoman.model.memory_budget import choose_micro_tokens
 from dragoman.model.model_folder import ModelDescription
-from dragoman.model.precision import Precision, micro_tokens, replays
+from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.prefetch import Prefetcher
 from dragoman.run_folder import RunFolder
@@ -93,14 +95,14 @@ class Trainer:
             choose_exchange.build(self._choice, settings.exchange, cluster, self._parameters),
         )
         self._precision = Precision.choose(settings, cluster.device)
-        piece_tokens = micro_tokens(settings, architecture, cluster.device, cluster.local_world)
+        piece_tokens = choose_micro_tokens(settings, architecture, cluster.device, cluster.local_world)
         self._feed = DataLoader(
             data.pairs("train"),
             data.tokenizer,
             settings.batch.tokens,
             settings.batch.seed,
             piece_tokens,
-            fixed_sizes=replays(self._precision, architecture, cluster.device),
+            fixed_sizes=uses_cuda_graphs(self._precision, architecture, cluster.device),
         )
         self._gradients = Gradients(model, self._feed, self._precision, settings.training, cluster, record)
         self._evaluator = Evaluator(settings, data, cluster, self._precision, judge, piece_tokens)
