@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Keys, Limits, make_key
 from dragoman.serving.metrics import Metrics
@@ -30,7 +30,7 @@ def translate(client: TestClient, q: str | list[str], **fields: Any) -> Any:
 
 
 def test_a_sentence_is_what_the_library_says(client: TestClient, exports: list[Path]) -> None:
-    library = ExportedTranslator.load(exports[0], "cpu")
+    library = CTranslate2Translator.load(exports[0], "cpu")
     for line in LINES[:5]:
         assert translate(client, line) == {"translatedText": library.translate([line])[0]}
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator, SearchResult
-from dragoman.decoding.line_translator import Source
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator, SearchResult
+from dragoman.decoding.line_translator import SourceTokens
 from dragoman.serving.request_batcher import BATCH_SENTENCES, REMEMBERED_SENTENCES, Engine
 
 from ..models import LINES
 
 
-class Gated(ExportedTranslator):
+class Gated(CTranslate2Translator):
     """A real translator that waits at a gate before each batch, so that tests decide when it works."""
 
     gate: threading.Event
     batches: list[int]
 
-    def search_batch(self, batch: Sequence[Source], n_best: int = 1) -> list[list[SearchResult]]:
+    def search_batch(self, batch: Sequence[SourceTokens], n_best: int = 1) -> list[list[SearchResult]]:
         self.batches.append(len(batch))
         assert self.gate.wait(30)
         return super().search_batch(batch, n_best)
@@ -35,11 +35,11 @@ def translator(exports: list[Path]) -> Gated:
     return made
 
 
-def sources_of(translator: ExportedTranslator, lines: Sequence[str]) -> list[Source]:
+def sources_of(translator: CTranslate2Translator, lines: Sequence[str]) -> list[SourceTokens]:
     return [(*translator.tokenizer.encode(line), translator.tokenizer.end) for line in lines]
 
 
-def engine_of(translator: ExportedTranslator) -> Engine:
+def engine_of(translator: CTranslate2Translator) -> Engine:
     return Engine(translator, ThreadPoolExecutor(1), lambda sentences: None)
 
 
