@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Protocol
 
-from dragoman.corpus.cleaning import fold_space, without_control_characters
+from dragoman.corpus.cleaning import collapse_whitespace, remove_control_characters
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.settings import DecodingSettings
@@ -137,7 +137,7 @@ class LineTranslator(ABC):
 
 def normalize_line(line: str) -> str:
     """The line in the form of the training text: one line, single spaces, no control characters."""
-    return fold_space(without_control_characters(fold_space(_SURROGATES.sub("\ufffd", line))))
+    return collapse_whitespace(remove_control_characters(collapse_whitespace(_SURROGATES.sub("\ufffd", line))))
 
 
 def to_single_line(text: str) -> str:

@@ -6,13 +6,13 @@ import torch
 from dragoman.model.architecture import Architecture
 from dragoman.settings import Settings
 
-CPU_MICRO_TOKENS = 4096
+CPU_MICRO_BATCH_TOKENS = 4096
 """Activations of more tokens do not fit into a CPU's caches, and gain no speed."""
 ACTIVATION_SHARE = 0.5
 """Share of a device's memory that activations may use: weights, optimizer state and other programs need the rest."""
 
 
-def choose_micro_tokens(
+def choose_micro_batch_tokens(
     settings: Settings, architecture: Architecture, device: torch.device, workers_on_host: int
 ) -> int:
     """Most tokens of one side in a micro-batch.
@@ -28,7 +28,7 @@ def choose_micro_tokens(
         most = settings.batch.tokens
     else:
         memory_bytes = psutil.virtual_memory().total // workers_on_host
-        most = CPU_MICRO_TOKENS
+        most = CPU_MICRO_BATCH_TOKENS
     fitting = int(ACTIVATION_SHARE * memory_bytes / activation_bytes(architecture))
     return max(1, min(most, fitting))
 
