@@ -31,15 +31,15 @@ def save_random_model(
 ) -> Path:
     """Write a model folder with random weights. A larger `end_bias` makes translations end earlier."""
     torch.manual_seed(4)
-    model = Transformer(architecture.replaced(vocabulary=tokenizer.padded_size)).eval()
+    model = Transformer(architecture.replaced(vocabulary=tokenizer.padded_vocab_size)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
-        model.embedding.weight[tokenizer.end] *= 1.5
+        model.embedding.weight[tokenizer.eos_id] *= 1.5
         if end_bias:
             direction = model.decoder_norm.bias / model.decoder_norm.bias.norm()
-            model.embedding.weight[tokenizer.end] += end_bias * direction
+            model.embedding.weight[tokenizer.eos_id] += end_bias * direction
     return save_model(folder, model, tokenizer, "en-de", **decoding)
 
 
@@ -47,7 +47,7 @@ def briefly_trained_model(tokenizer: Tokenizer) -> Transformer:
     """A model trained for some seconds: it generates words and ends its sentences."""
     torch.manual_seed(1)
     shape = {"d_model": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 128, "dropout": 0.0}
-    model = Transformer(Architecture(vocabulary=tokenizer.padded_size, **shape))
+    model = Transformer(Architecture(vocabulary=tokenizer.padded_vocab_size, **shape))
     learn(model, tokenizer, PAIRS, steps=100)
     return model
 
@@ -69,6 +69,6 @@ def small_architecture(recipe: str) -> Architecture:
 def best_tokens(translator: LineTranslator, n_best: int = 1) -> list[list[int]]:
     """Tokens of the best translation of each line."""
     tokenizer = translator.tokenizer
-    sources = [(*tokenizer.encode(line), tokenizer.end) for line in LINES]
+    sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in LINES]
     found = translator.search(sources, n_best)
     return [found[source][0].tokens for source in sources]

@@ -22,7 +22,12 @@ def byte_model(tokenizer: Tokenizer) -> Transformer:
     torch.manual_seed(3)
     model = Transformer(
         Architecture(
-            vocabulary=tokenizer.padded_size, d_model=32, heads=4, encoder_layers=1, decoder_layers=1, feed_forward=64
+            vocabulary=tokenizer.padded_vocab_size,
+            d_model=32,
+            heads=4,
+            encoder_layers=1,
+            decoder_layers=1,
+            feed_forward=64,
         )
     ).eval()
     with torch.no_grad():
@@ -30,7 +35,7 @@ def byte_model(tokenizer: Tokenizer) -> Transformer:
             if "embedding" not in name:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
         direction = model.decoder_norm.bias / model.decoder_norm.bias.norm()
-        model.embedding.weight[tokenizer.end] += 0.8 * direction
+        model.embedding.weight[tokenizer.eos_id] += 0.8 * direction
         model.embedding.weight *= 0.5
         for piece in ("<0x0A>", "<0x0D>", "<0x00>"):
             model.embedding.weight[tokenizer.pieces.index(piece)] += direction

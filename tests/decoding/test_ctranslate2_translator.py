@@ -27,7 +27,7 @@ def test_results_are_ranked_by_our_length_penalty(tokenizer: Tokenizer, tmp_path
     model = save_random_model(tmp_path / "model", small_architecture("tiny"), tokenizer, end_bias=2.0, beam=4)
     folder = export(model, tmp_path / "exported", "ctranslate2", "float32")
     penalised, plain = (dragoman.load(folder, "cpu", length_penalty=alpha) for alpha in (0.6, 0.0))
-    source = (*tokenizer.encode(LINES[0]), tokenizer.end)
+    source = (*tokenizer.encode(LINES[0]), tokenizer.eos_id)
     best = penalised.search([source], 4)[source]
     assert [found.score for found in best] == sorted((found.score for found in best), reverse=True)
     unpenalised = {tuple(found.tokens): found.score for found in plain.search([source], 4)[source]}
@@ -43,7 +43,7 @@ def test_token_log_probabilities_add_up_to_the_score(tokenizer: Tokenizer, tmp_p
         tmp_path / "model", small_architecture("tiny"), tokenizer, end_bias=2.0, length_penalty=0.0, beam=2
     )
     theirs = dragoman.load(export(model, tmp_path / "exported", "ctranslate2", "float32"), "cpu")
-    source = (*tokenizer.encode(LINES[3]), tokenizer.end)
+    source = (*tokenizer.encode(LINES[3]), tokenizer.eos_id)
     best = theirs.search([source], 1)[source][0]
     [log_probabilities] = theirs.log_probabilities([(source, best.tokens)])
     assert len(log_probabilities) == len(best.tokens) + 1, "the end token has one, too"

@@ -56,7 +56,7 @@ def test_unusual_lines_give_one_line_each(translator: Translator) -> None:
 
 
 def raw_hypotheses(translator: Translator, lines: list[str]) -> list[Hypothesis]:
-    end, vocabulary = translator.tokenizer.end, translator.model.architecture.vocabulary
+    end, vocabulary = translator.tokenizer.eos_id, translator.model.architecture.vocabulary
     source = pack_sentences([[*translator.tokenizer.encode(line), end] for line in lines])
     found = search(
         translator.model, source, translator.options, SpecialTokens.from_tokenizer(translator.tokenizer, vocabulary)

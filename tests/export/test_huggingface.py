@@ -19,11 +19,11 @@ def test_transformers_loads_the_export_and_generates_the_same_tokens(any_tokeniz
     theirs, pieces = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     ours = dragoman.load(model, "cpu")
     for line in [*LINES, *ODD_LINES]:
-        expected = [*any_tokenizer.encode(line), any_tokenizer.end]
+        expected = [*any_tokenizer.encode(line), any_tokenizer.eos_id]
         assert pieces(line).input_ids == expected
         assert pieces.decode(expected, skip_special_tokens=True) == any_tokenizer.decode(expected)
     batch = pieces(LINES, return_tensors="pt", padding=True)
     made = theirs.generate(**batch, num_beams=1, max_new_tokens=12)
     assert [row[1:13] for row in made.tolist()] == [
-        [*tokens, any_tokenizer.end, *[any_tokenizer.padding] * 12][:12] for tokens in best_tokens(ours)
+        [*tokens, any_tokenizer.eos_id, *[any_tokenizer.pad_id] * 12][:12] for tokens in best_tokens(ours)
     ]

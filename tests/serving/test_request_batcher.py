@@ -36,7 +36,7 @@ def translator(exports: list[Path]) -> BlockingTranslator:
 
 
 def sources_of(translator: CTranslate2Translator, lines: Sequence[str]) -> list[SourceTokens]:
-    return [(*translator.tokenizer.encode(line), translator.tokenizer.end) for line in lines]
+    return [(*translator.tokenizer.encode(line), translator.tokenizer.eos_id) for line in lines]
 
 
 def make_batcher(translator: CTranslate2Translator) -> RequestBatcher:

@@ -63,7 +63,8 @@ def export(
 def print_file_sizes(folder: Path, console: "Console") -> None:
     """Print the files of an export with their sizes."""
     from dragoman.export.exporter import file_sizes
-    from dragoman.terminal import size, table
+    from dragoman.number_format import size
+    from dragoman.terminal import table
 
     rows = table("file", "size", right=(1,))
     for name, size_bytes in file_sizes(folder).items():

@@ -132,7 +132,7 @@ class Beams:
         special_tokens: SpecialTokens,
         n_best: int,
     ) -> None:
-        self._model, self._settings, self._end = model, settings, special_tokens.end
+        self._model, self._settings, self._end = model, settings, special_tokens.eos_id
         device = model.embedding.weight.device
         source_lengths = source.layout.cu_seqlens.diff().tolist()
         limits = [max_length(length, settings.max_length_ratio) for length in source_lengths]
@@ -147,7 +147,7 @@ class Beams:
         penalties = [length_penalty(length, settings.length_penalty) for length in range(1, R + 1)]
         self._penalties = torch.tensor(penalties, device=device)  # [R]
         self._limit_penalties = self._penalties.index_select(0, self._limits - 1)  # [S]
-        self._tokens = torch.full((S, B, R), special_tokens.start, dtype=torch.long, device=device)
+        self._tokens = torch.full((S, B, R), special_tokens.decoder_start_id, dtype=torch.long, device=device)
         self._last_tokens = self._tokens[:, :, 0].clone()  # [S, B]
         # All hypotheses of a sentence begin alike: more than one would only find the same continuations again.
         self._log_probabilities = torch.full((S, B), -math.inf, device=device)

@@ -100,7 +100,7 @@ class LineTranslator(ABC):
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines: pass a list, as in translate([text]).")
         segments = [split_line(normalize_line(line), self._count_tokens, MAX_SEGMENT_TOKENS) for line in lines]
-        sources = [[(*self.tokenizer.encode(part.text), self.tokenizer.end) for part in line] for line in segments]
+        sources = [[(*self.tokenizer.encode(part.text), self.tokenizer.eos_id) for part in line] for line in segments]
         found = self.search({source for line in sources for source in line}, n_best)
         return [
             self._join(line, [found[source] for source in line_sources])

@@ -9,9 +9,9 @@ from dragoman.corpus.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    start: int
+    decoder_start_id: int
     """First input of the decoder."""
-    end: int
+    eos_id: int
     """End-of-sentence token."""
     forbidden: tuple[int, ...] = ()
     """Tokens that are never generated: padding, unknown, start, and rows that only round up the vocabulary."""
@@ -22,8 +22,8 @@ class SpecialTokens:
         processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
         without_text = [
             token
-            for token in range(tokenizer.size)
+            for token in range(tokenizer.vocab_size)
             if processor.is_control(token) or processor.is_unknown(token) or processor.is_unused(token)
         ]
-        forbidden = {*without_text, *range(tokenizer.size, vocabulary)} - {tokenizer.end}
-        return cls(tokenizer.start, tokenizer.end, tuple(sorted(forbidden)))
+        forbidden = {*without_text, *range(tokenizer.vocab_size, vocabulary)} - {tokenizer.eos_id}
+        return cls(tokenizer.decoder_start_id, tokenizer.eos_id, tuple(sorted(forbidden)))
