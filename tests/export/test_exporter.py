@@ -23,7 +23,7 @@ def test_every_export_can_be_loaded_again(export_format: str, tokenizer: Tokeniz
     loaded = dragoman.load(folder, "cpu", beam=1)
     assert loaded.languages == Languages("en", "de")
     assert loaded.translate(LINES) == dragoman.load(model, "cpu", beam=1).translate(LINES)
-    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")], "no draft is left"
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")], "a temporary folder is left"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_an_unsupported_architecture_is_refused_with_the_reason(
     model = save_random_model(tmp_path / "model", small_architecture("tiny").replaced(**changes), tokenizer)
     with pytest.raises(DragomanError, match=reason):
         export(model, tmp_path / "exported", export_format)
-    assert [file.name for file in tmp_path.iterdir()] == ["model"], "nothing is left behind"
+    assert [file.name for file in tmp_path.iterdir()] == ["model"], "a temporary folder is left"
 
 
 def test_an_export_replaces_only_another_export(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -186,8 +186,8 @@ def decode_stepwise(model: Transformer, pairs: Pairs) -> Tensor:
 def test_stepwise_decoding_equals_the_forward_pass(architecture: Architecture) -> None:
     shallow = architecture.replaced(vocabulary=40, encoder_layers=2, decoder_layers=2)
     model = make_model(shallow)
-    whole = model.hidden(make_batch(PAIRS)).split([len(translation) for _, translation in PAIRS])
-    for stepwise, expected in zip(decode_stepwise(model, PAIRS), whole, strict=True):
+    expected_hidden = model.hidden(make_batch(PAIRS)).split([len(translation) for _, translation in PAIRS])
+    for stepwise, expected in zip(decode_stepwise(model, PAIRS), expected_hidden, strict=True):
         torch.testing.assert_close(stepwise[: len(expected)], expected, atol=1e-4, rtol=1e-4)
 
 

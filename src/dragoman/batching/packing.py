@@ -57,7 +57,7 @@ class SequenceLayout:
 
     @property
     def has_equal_lengths(self) -> bool:
-        """Whether all sentences have `max_len` tokens, so that padding is a view. Needs no device synchronization."""
+        """True if all sentences have `max_len` tokens, so that padding is a view. Needs no device synchronization."""
         return self.positions.shape[0] == self.sentences * self.max_len
 
     @cached_property

@@ -12,8 +12,8 @@ On a GPU, several hundred small kernels make a step: launched one by one, they w
 captured as a CUDA graph and replayed. So a step has static shapes, updates its tensors in place, and does not wait for
 the device.
 
-Shapes: S sentences, B hypotheses of a sentence, N = S * B, C candidates, R room for tokens, V vocabulary, L tokens of
-the longest source.
+Shapes: S sentences, B hypotheses of a sentence, N = S * B, C candidates, R capacity for tokens, V vocabulary, L tokens
+of the longest source.
 """
 
 import math
@@ -75,7 +75,7 @@ def search(
 
 
 def can_use_cuda_graphs(model: Transformer, settings: DecodingSettings) -> bool:
-    """Whether steps can be captured: plain beam search in half precision on a GPU with the Triton kernels."""
+    """True if steps can be captured: plain beam search in half precision on a GPU with the Triton kernels."""
     return (
         settings.beam > 1
         and not settings.no_repeat_ngram
@@ -115,7 +115,7 @@ class _Candidates:
     """The best continuations of each sentence, best first, [S, C] each."""
 
     log_probabilities: Tensor
-    """Of the whole hypothesis."""
+    """Of the hypothesis with the new token."""
     parents: Tensor
     """The hypothesis that each continues, 0 to B - 1."""
     tokens: Tensor
@@ -280,7 +280,7 @@ class Beams:
         self._log_probabilities.masked_fill_(self._done[:, None], -math.inf)
 
     def remove_done(self, at_least: float) -> bool:
-        """Move sentences that are done to `results`, if there are `at_least` so many. Returns whether it did."""
+        """Move sentences that are done to `results`, if there are at least `at_least`; returns true if so."""
         done = self._done.tolist()
         if sum(done) < at_least:
             return False

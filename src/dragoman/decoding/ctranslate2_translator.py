@@ -25,7 +25,8 @@ BINARY_FILE = "model.bin"
 DESCRIPTION_FILE = "model.json"
 TOKENIZER_FILE = "tokenizer.model"
 CARD_FILE = "README.md"
-MIN_ROOM = 32
+MIN_DECODING_LENGTH = 32
+"""Smallest limit of generated tokens; larger limits are powers of two."""
 CPU_BATCH_TOKENS = 1024
 
 
@@ -39,7 +40,7 @@ class SearchResult:
 
 
 def is_ctranslate2_folder(folder: Path) -> bool:
-    """Whether a folder holds a model for CTranslate2."""
+    """True if a folder holds a model for CTranslate2."""
     return (folder / BINARY_FILE).is_file()
 
 
@@ -109,7 +110,7 @@ class CTranslate2Translator(LineTranslator):
         """A CTranslate2 future for each source."""
         options = self.options
         futures: dict[int, Any] = {}
-        for room, indexes in self._group_by_room(batch).items():
+        for limit, indexes in self._group_by_limit(batch).items():
             started = self.runtime.translate_batch(
                 [self._pieces(batch[index]) for index in indexes],
                 asynchronous=True,
@@ -120,14 +121,14 @@ class CTranslate2Translator(LineTranslator):
                 coverage_penalty=options.coverage_penalty,
                 no_repeat_ngram_size=options.no_repeat_ngram,
                 max_input_length=0,
-                max_decoding_length=room - 1,
+                max_decoding_length=limit - 1,
                 min_decoding_length=0,
                 return_scores=True,
             )
             futures.update(zip(indexes, started, strict=True))
         return [futures[index] for index in range(len(batch))]
 
-    def _group_by_room(self, batch: Sequence[SourceTokens]) -> dict[int, list[int]]:
+    def _group_by_limit(self, batch: Sequence[SourceTokens]) -> dict[int, list[int]]:
         """Indexes of the sources that are searched together, by the most tokens that CTranslate2 may generate.
 
         It has one limit for a batch. A power of two that depends only on the source makes the result independent of
@@ -135,7 +136,9 @@ class CTranslate2Translator(LineTranslator):
         """
         groups: dict[int, list[int]] = {}
         for index, source in enumerate(batch):
-            groups.setdefault(max(MIN_ROOM, 1 << (self._max_length(source) - 1).bit_length()), []).append(index)
+            groups.setdefault(max(MIN_DECODING_LENGTH, 1 << (self._max_length(source) - 1).bit_length()), []).append(
+                index
+            )
         return groups
 
     def _max_length(self, source: SourceTokens) -> int:

@@ -1,6 +1,6 @@
 """Finished hypotheses of a beam search.
 
-Shapes: S sentences, F finished hypotheses kept for each, R room for tokens.
+Shapes: S sentences, F finished hypotheses kept for each, R capacity for tokens.
 """
 
 import math
@@ -24,7 +24,7 @@ class Hypothesis:
 
 @dataclass
 class FinishedHypotheses:
-    """The best finished hypotheses of each sentence, best first; empty places have a score of -inf."""
+    """The best finished hypotheses of each sentence, best first; empty slots have a score of -inf."""
 
     scores: Tensor
     """[S, F]"""

@@ -22,7 +22,7 @@ BatchSize = tuple[int, int]
 
 
 def uses_cuda_graphs(precision: Precision, architecture: Architecture, device: torch.device) -> bool:
-    """Whether training runs compiled and captured, on the Triton kernels: they need bf16 and certain head sizes."""
+    """True if training runs compiled and captured, on the Triton kernels: they need bf16 and certain head sizes."""
     return has_kernels(device) and precision.dtype == torch.bfloat16 and supports_head_size(architecture.head_size)
 
 

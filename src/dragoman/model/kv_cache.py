@@ -3,7 +3,7 @@
 `DecoderState` stores keys and values where attention reads them and copies them when hypotheses change rows.
 `IndexedState`, for GPUs, leaves them where they were written and reorders only a table of their rows.
 
-Shapes: S sentences, N = S * beam hypotheses, H heads, D features of a head, P tokens generated so far, R room for
+Shapes: S sentences, N = S * beam hypotheses, H heads, D features of a head, P tokens generated so far, R capacity for
 tokens (`max_length`), L tokens of the longest source.
 """
 
@@ -60,7 +60,7 @@ class DecoderState:
     """
 
     copies_on_reorder = True
-    """Whether `reorder` copies keys and values, so that hypotheses which keep their row save work."""
+    """True if `reorder` copies keys and values, so that hypotheses which keep their row save work."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class DecoderState:
         self.device_step = torch.zeros(1, dtype=torch.long, device=device)
         """[1]: `step` as a tensor, which a captured step reads and increments."""
         self.returns_attention = returns_attention
-        """Whether steps set `attention`. The attention kernels do not return weights, so they are computed again."""
+        """If true, steps set `attention`. The attention kernels do not return weights, so they are computed again."""
         self.attention: Tensor | None = None
         """[N, L]: cross-attention weights of the last step in the last layer, if `returns_attention`."""
 
@@ -92,7 +92,7 @@ class DecoderState:
     def hypotheses(self) -> int:
         return self.sentences * self.beam
 
-    def check_room(self, tokens: int) -> None:
+    def check_capacity(self, tokens: int) -> None:
         if tokens != self.hypotheses:
             raise ValueError(f"{tokens} tokens were given for {self.hypotheses} hypotheses")
         if self.step >= self.max_length:
@@ -132,7 +132,7 @@ class DecoderState:
             self.memory_mask = self.memory_mask.index_select(0, sentences)
 
     def _select_generated(self, stored: Tensor, rows: Tensor) -> Tensor:
-        """[N, H, R, D] -> [N', H, R, D], without copying the room that is still empty."""
+        """[N, H, R, D] -> [N', H, R, D], without copying the capacity that is not used yet."""
         selected = stored.new_empty(rows.shape[0], *stored.shape[1:])
         selected[:, :, : self.step] = stored[:, :, : self.step].index_select(0, rows)
         return selected

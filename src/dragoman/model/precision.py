@@ -39,7 +39,7 @@ class Precision:
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Whether the hardware multiplies bf16 faster than float32: GPUs from Ampere on, CPUs with AVX512-BF16 or AMX."""
+    """True if the hardware multiplies bf16 faster than float32: GPUs from Ampere on, CPUs with AVX512-BF16 or AMX."""
     if device.type == "cuda":
         with torch.cuda.device(device):
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -100,12 +100,13 @@ class Transformer(nn.Module):
         layout, a = source.layout, self.architecture
         projected = [layer.cross_attention.project_memory(memory) for layer in self._decoder_layers()]
         if can_run_kernels(projected[0][0]) and supports_head_size(a.head_size) and not returns_attention:
-            room = (layout.sentences * beam, max_length, a.heads, a.head_size)
+            cache_shape = (layout.sentences * beam, max_length, a.heads, a.head_size)
             caches = [
-                LayerCache(k.new_empty(room), k.new_empty(room), k.contiguous(), v.contiguous()) for k, v in projected
+                LayerCache(k.new_empty(cache_shape), k.new_empty(cache_shape), k.contiguous(), v.contiguous())
+                for k, v in projected
             ]
             return IndexedState(caches, layout.cu_seqlens, beam, max_length)
-        room = (layout.sentences * beam, a.heads, max_length, a.head_size)
+        cache_shape = (layout.sentences * beam, a.heads, max_length, a.head_size)
         caches = []
         for keys_and_values in projected:
             memory_keys, memory_values = (
@@ -116,7 +117,9 @@ class Transformer(nn.Module):
                 for x in keys_and_values
             )
             caches.append(
-                LayerCache(memory_keys.new_empty(room), memory_keys.new_empty(room), memory_keys, memory_values)
+                LayerCache(
+                    memory_keys.new_empty(cache_shape), memory_keys.new_empty(cache_shape), memory_keys, memory_values
+                )
             )
         mask = None if layout.has_equal_lengths else layout.padding.mask
         return DecoderState(caches, mask, beam, max_length, memory.device, returns_attention=returns_attention)
@@ -124,7 +127,7 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Append one token to each hypothesis, [N]; returns the hidden vector that predicts the next, [N, d]."""
-        state.check_room(tokens.shape[0])
+        state.check_capacity(tokens.shape[0])
         first, *norms = self._norms(self.decoder, self.decoder_norm)
         x, y, rotation = self._embed(tokens, state.positions(tokens), state.max_length, self.target_dropout, first)
         for layer, cache, norm in zip(self._decoder_layers(), state.caches, norms, strict=True):

@@ -12,13 +12,13 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 def can_run_kernels(x: Tensor) -> bool:
-    """Whether the Triton kernels can process a tensor of this device and type."""
+    """True if the Triton kernels can process a tensor of this device and type."""
     # Only code for the kernels is ever compiled, and the compiler cannot trace the search for Triton.
     return x.is_cuda and x.dtype in HALF and (torch.compiler.is_compiling() or has_kernels(x.device))
 
 
 def supports_head_size(size: int) -> bool:
-    """Whether the attention kernels support heads of `size` features: tensor cores need powers of two, and tiles of
+    """True if the attention kernels support heads of `size` features: tensor cores need powers of two, and tiles of
     more than 128 do not fit into the shared memory of every GPU."""
     return 16 <= size <= 128 and size.bit_count() == 1
 
@@ -34,5 +34,5 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def _has_compiler() -> bool:
-    """Whether Triton finds a C compiler, with which it builds its kernel launchers."""
+    """True if Triton finds a C compiler, with which it builds its kernel launchers."""
     return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
