@@ -22,7 +22,9 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.flat_tensors import flatten, unflatten_into
 from dragoman.doctor.measurements import StepBenchmark
 from dragoman.model.architecture import Architecture
-from dragoman.model.precision import Precision, micro_tokens, replays
+from dragoman.model.cuda_graph import uses_cuda_graphs
+from dragoman.model.memory_budget import choose_micro_batch_tokens
+from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.recipe import resolve
 from dragoman.settings import Settings
@@ -87,7 +89,7 @@ def _try_out(settings: Settings, cluster: Cluster, workers: int, lengths: Sequen
     longest = int(imagined.lengths().max())
     model = Transformer(architecture).to(device)
     precision = Precision.choose(settings, device)
-    most = max(micro_tokens(settings, architecture, device, 1), longest)
+    most = max(choose_micro_batch_tokens(settings, architecture, device, 1), longest)
     share = max(longest, min(most, settings.batch.tokens // workers))
     # A GPU compiles for each size: it is tried with the one that it will be used with.
     tokens = max(longest, min(FIRST_TOKENS, share)) if device.type == "cpu" else most
@@ -124,7 +126,7 @@ def _time_passes(
     tokens: int,
 ) -> tuple[float, float]:
     """Source and target tokens of a pass, and its time, both on average."""
-    fixed = replays(precision, model.architecture, cluster.device)
+    fixed = uses_cuda_graphs(precision, model.architecture, cluster.device)
     feed = DataLoader(
         cast(Pairs, imagined), cast(Tokenizer, imagined), tokens, settings.batch.seed, tokens, fixed_sizes=fixed
     )
