@@ -12,7 +12,7 @@ from dragoman.insight.gradient_noise import gradient_noise
 from dragoman.insight.run_history import RunHistory, mean_of
 from dragoman.insight.validation_curve import FEWEST, Forecast, extrapolate, find_turn, is_flat
 from dragoman.run_folder import CHECKPOINT_FILES
-from dragoman.step_model import METHODS, StepConditions, predict, what_if
+from dragoman.step_model import RingLink, StepConditions, TcpLink, exchange_method, predict
 from dragoman.terminal import count, size, span
 
 WORTH_GAIN = 0.01
@@ -276,9 +276,9 @@ def _remedy(story: RunHistory) -> str:
         return "All workers are on one machine: start fewer of them, or use larger batches."
     now_s = predict(plan).step_s
     options = {
-        "exchange.method=bf16": what_if(plan, method="bf16").step_s,
-        "exchange.method=local": what_if(plan, method="local", every=16).step_s,
-        "a link ten times as fast": what_if(plan, bits_per_s=10 * plan.bits_per_s).step_s,
+        "exchange.method=bf16": predict(plan.with_method("bf16")).step_s,
+        "exchange.method=local": predict(plan.with_method("local")).step_s,
+        "a link ten times as fast": predict(plan.with_bandwidth(10 * plan.link.bits_per_s)).step_s,
     }
     words = [f"{name}: {step_s:.2f} s" for name, step_s in sorted(options.items(), key=lambda item: item[1])]
     return f"A step of {now_s:.2f} s would take, with {'; '.join(words)}."
@@ -287,7 +287,7 @@ def _remedy(story: RunHistory) -> str:
 def _plan(story: RunHistory) -> StepConditions | None:
     """The run as the predictor sees it; None where its link is not known."""
     steps, rate = recent(story), _carried_bits_per_s(story)
-    if not steps or _method(story) not in METHODS or (story.started.world > 1 and rate is None):
+    if not steps or _method(story) == "powersgd" or (story.started.world > 1 and rate is None):
         return None
     tokens = round(mean_of(steps, "source_tokens") + mean_of(steps, "target_tokens"))
     compute_s = mean_of(steps, "compute_s") + mean_of(steps, "peers_s")
@@ -296,8 +296,8 @@ def _plan(story: RunHistory) -> StepConditions | None:
         step_tokens=tokens,
         tokens_per_s=(tokens / story.started.world / max(compute_s, 1e-9),) * story.started.world,
         update_s=mean_of(steps, "update_s") + fmean(exposed_data_s(step) for step in steps),
-        bits_per_s=rate or LINKS["1 Gbit/s"],
-        method=_method(story),
+        link=TcpLink(LINKS["1 Gbit/s"]) if rate is None else RingLink(rate),
+        method=exchange_method(_method(story)),
     )
 
 
@@ -420,13 +420,13 @@ def step_and_network(story: RunHistory) -> Answer:
         now = predict(plan)
         verdict = (
             f"{now.exchange_s:.2f} s of a step of {now.step_s:.2f} s follow the link: half the bandwidth would make it "
-            f"{what_if(plan, bits_per_s=plan.bits_per_s / 2).step_s:.2f} s."
+            f"{predict(plan.with_bandwidth(plan.link.bits_per_s / 2)).step_s:.2f} s."
         )
     evidence = []
     for name, bits_per_s in LINKS.items():
         times = ", ".join(
-            f"{method} {what_if(plan, bits_per_s=bits_per_s, method=method, every=16).step_s:.2f} s"
-            for method in METHODS
+            f"{name} {predict(replace(plan.with_method(name), link=TcpLink(bits_per_s))).step_s:.2f} s"
+            for name in plan.predictable
         )
         evidence.append(f"at {name}: {times}")
     return Answer("step-and-network", question, verdict, evidence, sure="likely")

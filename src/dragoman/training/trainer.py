@@ -39,6 +39,7 @@ from dragoman.model.transformer import Transformer
 from dragoman.prefetch import Prefetcher
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
+from dragoman.step_model import PLAIN, ExchangeChoice, RingLink
 from dragoman.telemetry.compile_timer import CompileTimer
 from dragoman.telemetry.device_timer import DeviceTimer
 from dragoman.telemetry.step_timing import Part, StepTimer
@@ -85,7 +86,7 @@ class Trainer:
         model = Transformer(architecture).to(cluster.device)
         self._parameters = list(model.parameters())
         decay = settings.optimizer.ema_decay
-        self._choice = choose_exchange.Choice("plain")
+        self._choice = ExchangeChoice(PLAIN)
         self._replica = Replica(
             model,
             Optimizer(model, settings.optimizer),
@@ -244,7 +245,7 @@ class Trainer:
         return torch.cat([sums, sums.new_tensor([tokens, stop_requested, self._post.due, spread, *places])])
 
     def _measures_spread(self, step: int) -> bool:
-        return self._cluster.world > 1 and self._choice.method != "local" and step % SPREAD_EVERY == 0
+        return self._cluster.world > 1 and self._choice.method.name != "local" and step % SPREAD_EVERY == 0
 
     def _spread(self, share: WorkerBatch, step: int) -> float:
         """This worker's part of the mean square norm of all workers' gradients, where it is to be measured."""
@@ -305,7 +306,7 @@ class Trainer:
 
     def _note_meeting(self) -> None:
         """Remember where all workers were together, if they are now to go on by themselves and might get lost."""
-        if self._choice.method == "local" and self._cluster.elastic:
+        if self._choice.method.name == "local" and self._cluster.elastic:
             self._fallback = self._replica.snapshot(self._state)
 
     def _follow(self, compute_s: Sequence[float], ready_s: Sequence[float]) -> None:
@@ -379,24 +380,24 @@ class Trainer:
                 self._ledger.skipped_in_a_row = 0
         return True
 
-    def _choose_exchange(self, known: choose_exchange.MeasuredLink | None = None) -> None:
+    def _choose_exchange(self, known: RingLink | None = None) -> None:
         """Settle on a method for this world, and say so when it is another than before."""
         settings, cluster = self._settings.exchange, self._cluster
         choice = choose_exchange.decide(
             settings, cluster, self._parameters, self._compute.seconds, self._rehearse, known
         )
-        self._look_every = choice.look_every
+        self._look_every = choice.recheck_steps
         owed = self._replica.exchange.state()
         self._replica.exchange = choose_exchange.build(choice, settings, cluster, self._parameters)
         self._replica.exchange.load_state(owed)
-        if choice.dials != self._choice.dials and cluster.world > 1:
+        if choice.method != self._choice.method and cluster.world > 1:
             self._record(
                 ExchangeChosen(
                     rank=cluster.slot,
                     step=self._state.step,
-                    method=choice.method,
-                    every=choice.every,
-                    wire=choice.wire,
+                    method=choice.method.name,
+                    every=choice.method.interval,
+                    wire=choice.method.wire,
                     reason=choice.reason,
                 )
             )
