@@ -16,7 +16,7 @@ METHODS = ("plain", "bf16", "powersgd", "local")
 DEFAULT_INTERVAL = 16
 """Steps between synchronisations of the local method, as `exchange.every` has it by default."""
 DEFAULT_RANK = 8
-"""Of PowerSGD, as `exchange.rank` has it by default."""
+"""Of PowerSGD, as `exchange.powersgd_rank` has it by default."""
 RING_USE = 0.9
 """Part of a TCP connection's rate that a ring all-reduce reaches: gloo reached 0.88 to 0.92 at 50 and 100 Mbit/s."""
 MAX_EXPOSED = 0.10
@@ -82,7 +82,7 @@ class ExchangeMethod:
     name: str = "plain"
     interval: int = 1
     """Steps between synchronisations of the same parameter."""
-    wire: str = "fp32"
+    wire_format: str = "fp32"
     overlap: bool = False
     """Whether each step sends one of `interval` parts of the weights while the next step computes."""
     rank: int = 0
@@ -90,14 +90,14 @@ class ExchangeMethod:
 
 
 def exchange_method(
-    name: str, *, interval: int = DEFAULT_INTERVAL, wire: str = "bf16", rank: int = DEFAULT_RANK, elastic: bool = False
+    name: str, *, interval: int = DEFAULT_INTERVAL, wire_format: str = "bf16", rank: int = DEFAULT_RANK, elastic: bool = False
 ) -> ExchangeMethod:
     """A method by its name in the settings. In an elastic world the local method does not overlap."""
     if name == "local":
-        return ExchangeMethod(name, interval, wire, overlap=not elastic)
+        return ExchangeMethod(name, interval, wire_format, overlap=not elastic)
     if name == "powersgd":
         return ExchangeMethod(name, rank=rank)
-    return ExchangeMethod(name, wire="bf16" if name == "bf16" else "fp32")
+    return ExchangeMethod(name, wire_format="bf16" if name == "bf16" else "fp32")
 
 
 PLAIN, BF16 = exchange_method("plain"), exchange_method("bf16")
@@ -131,7 +131,7 @@ class ExchangeConditions:
 
     def _transfer_s(self, method: ExchangeMethod) -> float:
         values = self._powersgd_values(method.rank) if method.name == "powersgd" else self.parameters
-        return 8 * WIRE_FORMATS[method.wire].sent_bytes(values, self.workers) / self.link.bits_per_s
+        return 8 * WIRE_FORMATS[method.wire_format].sent_bytes(values, self.workers) / self.link.bits_per_s
 
     def _powersgd_values(self, rank: int) -> int:
         """Two factors for each matrix that they make smaller; everything else as it is."""
@@ -255,7 +255,7 @@ def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = 
     if bf16_s <= MAX_EXPOSED * (compute_s + bf16_s):
         return ExchangeChoice(BF16, f"{measured}: in bfloat16 it takes {bf16_s:.2f} s, under a tenth of the step")
     # Few workers send least in 8 bits, although these cannot be summed on the way.
-    candidates = [exchange_method("local", wire=wire, elastic=elastic) for wire in ("int8", "bf16")]
+    candidates = [exchange_method("local", wire_format=wire_format, elastic=elastic) for wire_format in ("int8", "bf16")]
     method = min(candidates, key=conditions.exchange_s)
     interval = max(MIN_INTERVAL, math.ceil(OVERLAP_MARGIN * conditions.exchange_s(method) / compute_s))
     if interval <= MAX_INTERVAL:

@@ -48,7 +48,7 @@ def benchmark_request(data: DataSet | None, recipe: str, overrides: Sequence[str
         return BenchmarkRequest(recipe, overrides)
     lengths = data.pairs("train").lengths()
     sample = lengths[:: max(1, len(lengths) // SAMPLED_PAIRS)].tolist()
-    vocabulary = f"tokenizer.vocabulary={data.tokenizer.padded_size}"
+    vocabulary = f"tokenizer.vocabulary_size={data.tokenizer.padded_size}"
     return BenchmarkRequest(recipe, [*overrides, vocabulary], [(source, target) for source, target in sample])
 
 
@@ -109,8 +109,8 @@ def _method(conditions: StepConditions, settings: Settings) -> ExchangeMethod:
         return exchange_method(
             exchange.method,
             interval=exchange.every,
-            wire=exchange.wire,
-            rank=exchange.rank,
+            wire_format=exchange.wire_format,
+            rank=exchange.powersgd_rank,
             elastic=conditions.elastic,
         )
     if conditions.workers == 1:
@@ -144,10 +144,10 @@ def check_links(
     exchange = ExchangeConditions(_slowest(links.values()).ring(len(hosts)), report.parameters, len(hosts))
     # PowerSGD sends less than plain, but how much less depends on shapes that are not known yet.
     name = "plain" if settings.exchange.method == "powersgd" else settings.exchange.method
-    if exchange.exchange_s(exchange_method(name, wire=settings.exchange.wire)) < NOTABLE_EXCHANGE_S:
+    if exchange.exchange_s(exchange_method(name, wire_format=settings.exchange.wire_format)) < NOTABLE_EXCHANGE_S:
         return None
     say("The network is slow: benchmarking a training step on all machines.")
-    vocabulary = f"tokenizer.vocabulary={report.vocabulary}"
+    vocabulary = f"tokenizer.vocabulary_size={report.vocabulary}"
     benchmark = BenchmarkRequest(request.recipe, [*request.overrides, vocabulary])
     found = Measurements(benchmark_machines(agents, request.machines, benchmark), links, {})
     conditions = step_conditions(found, request.machines, settings, elastic=request.elastic)
