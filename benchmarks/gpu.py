@@ -36,6 +36,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import PAD
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.line_translator import batches
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load, marks_of
 from dragoman.distributed.cluster import join
 from dragoman.events import EvaluationDone, StepDone
@@ -164,7 +165,7 @@ def train(bench: Bench, name: str, data: DataSet, recipe: str, *overrides: str) 
     torch.cuda.reset_peak_memory_stats()
     started_at = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
-        local_launcher.train(TrainingJob(settings, data.path, folder), workers=1)
+        local_launcher.train(TrainingJob(settings, data.path, folder), workers=1, make_judge=make_judge)
     return Run(folder, settings, time.perf_counter() - started_at, torch.cuda.max_memory_allocated())
 
 

@@ -22,10 +22,10 @@ from tests.system.hosts import Hosts
 from benchmarks.machines import SHORT, Runs
 from dragoman.corpus import demo
 from dragoman.corpus.shards import Pairs
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import find_limits
 from dragoman.insight.run_history import read_history
-from dragoman.launch.local_launcher import make_judge
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.training import worker

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from dragoman.corpus.dataset import DataSet
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.distributed.cluster import join
 from dragoman.event_log import EventLog
 from dragoman.events import CheckpointSaved, Event, StepDone
-from dragoman.launch.local_launcher import make_judge
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.training.checkpoint import Checkpoints

@@ -90,7 +90,12 @@ class ExchangeMethod:
 
 
 def exchange_method(
-    name: str, *, interval: int = DEFAULT_INTERVAL, wire_format: str = "bf16", rank: int = DEFAULT_RANK, elastic: bool = False
+    name: str,
+    *,
+    interval: int = DEFAULT_INTERVAL,
+    wire_format: str = "bf16",
+    rank: int = DEFAULT_RANK,
+    elastic: bool = False,
 ) -> ExchangeMethod:
     """A method by its name in the settings. In an elastic world the local method does not overlap."""
     if name == "local":
@@ -255,7 +260,9 @@ def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = 
     if bf16_s <= MAX_EXPOSED * (compute_s + bf16_s):
         return ExchangeChoice(BF16, f"{measured}: in bfloat16 it takes {bf16_s:.2f} s, under a tenth of the step")
     # Few workers send least in 8 bits, although these cannot be summed on the way.
-    candidates = [exchange_method("local", wire_format=wire_format, elastic=elastic) for wire_format in ("int8", "bf16")]
+    candidates = [
+        exchange_method("local", wire_format=wire_format, elastic=elastic) for wire_format in ("int8", "bf16")
+    ]
     method = min(candidates, key=conditions.exchange_s)
     interval = max(MIN_INTERVAL, math.ceil(OVERLAP_MARGIN * conditions.exchange_s(method) / compute_s))
     if interval <= MAX_INTERVAL:

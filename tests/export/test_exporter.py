@@ -17,6 +17,7 @@ from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding import beam_search
 from dragoman.decoding.ctranslate2_translator import CARD_FILE, EXTRA_LENGTH, ExportedTranslator
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
 from dragoman.export.exporter import FORMS, export
@@ -201,7 +202,10 @@ def test_a_damaged_export_is_a_sentence(tokenizer: Tokenizer, tmp_path: Path) ->
 @pytest.fixture(scope="module")
 def run(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    assert local_launcher.train(TrainingJob(tiny("checkpoint.average=2"), data.path, folder, 1), 1) == "finished"
+    assert (
+        local_launcher.train(TrainingJob(tiny("checkpoint.average=2"), data.path, folder, 1), 1, make_judge)
+        == "finished"
+    )
     return folder
 
 

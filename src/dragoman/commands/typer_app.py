@@ -23,9 +23,10 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script instead of tables.")]
-SshConfig = Annotated[Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")]
-PythonThere = Annotated[
-    str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
+SshConfig = Annotated[Path | None, typer.Option("--ssh-config", help="ssh configuration file (default: your own).")]
+RemotePython = Annotated[
+    str,
+    typer.Option("--python", help="Remote Python interpreter (default: same path as local).", show_default=False),
 ]
 
 

@@ -60,7 +60,11 @@ def decide(
 def from_settings(settings: ExchangeSettings, *, elastic: bool = False) -> ExchangeChoice:
     """The method that the settings name."""
     method = exchange_method(
-        settings.method, interval=settings.every, wire_format=settings.wire_format, rank=settings.powersgd_rank, elastic=elastic
+        settings.method,
+        interval=settings.every,
+        wire_format=settings.wire_format,
+        rank=settings.powersgd_rank,
+        elastic=elastic,
     )
     return ExchangeChoice(method, "as set")
 
@@ -73,9 +77,14 @@ def build(
     if method.name == "local":
         # In an elastic world all weights are synchronised at once, so that a lost worker never holds a part of them.
         return LocalSteps(
-            cluster, parameters, method.interval, method.wire_format, settings.outer_learning_rate, settings.outer_momentum,
+            cluster,
+            parameters,
+            method.interval,
+            method.wire_format,
+            settings.outer_learning_rate,
+            settings.outer_momentum,
             streaming=method.overlap,
-        )  # fmt: skip
+        )
     wires: dict[str, Wire] = {"plain": send_plain, "bf16": send_bf16, "powersgd": PowerSgd(settings.powersgd_rank)}
     return Synchronous(cluster, parameters, wires[method.name])
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dragoman.step_model import StepConditions, StepPrediction, TcpLink, predict
-from dragoman.terminal import count, span
 
 MUCH_WAITING = 0.5
 """Part of a step spent on communication above which a plan is not sensible."""
@@ -77,15 +76,6 @@ def estimate(conditions: StepConditions, hosts: Mapping[str, float], slowest_lin
     )
 
 
-def describe_total(found: Estimate, steps: int) -> str:
-    """Throughput, duration and cost, in a sentence."""
-    price = "" if found.cost is None else f" and {found.cost:,.2f} {found.currency}"
-    return (
-        f"{count(found.tokens_per_s)} tokens/s, {span(found.total_s)}{price} for {count(steps)} steps, evaluation not "
-        "included."
-    )
-
-
 def _find_limits(
     conditions: StepConditions, prediction: StepPrediction, hosts: Mapping[str, float], slowest_link: str
 ) -> tuple[list[str], bool]:
@@ -108,8 +98,8 @@ def _find_limits(
         limits.append("Most of what the machines cost would be paid for waiting.")
     if hosts[slowest] < MUCH_SLOWER * hosts[fastest]:
         limits.append(
-            f"{slowest} computes {hosts[slowest] / hosts[fastest]:.0%} as fast as {fastest}: training.shares=auto gives "
-            "each worker a share that fits its speed."
+            f"{slowest} computes {hosts[slowest] / hosts[fastest]:.0%} as fast as {fastest}: training.shares=auto "
+            "gives each worker a share that fits its speed."
         )
     return limits, not (slower_than_one or waiting > MUCH_WAITING)
 

@@ -146,7 +146,7 @@ class Agents:
         self, hosts: Sequence[str], command: str, timeout_s: float | None = None, **arguments: Any
     ) -> tuple[dict[str, Message], dict[str, HostLostError]]:
         """Send the same request to several hosts. Returns results, and the hosts that were lost instead."""
-        return self.request_each({host: (command, arguments) for host in hosts}, timeout_s)
+        return self.request_each(dict.fromkeys(hosts, (command, arguments)), timeout_s)
 
     def request_each(
         self, requests: Mapping[str, tuple[str, Message]], timeout_s: float | None = None

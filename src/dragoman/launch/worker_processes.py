@@ -53,7 +53,7 @@ class WorkerProcesses:
 
     def states(self) -> dict[str, str]:
         """State of each process, by rank, as the kernel reports it: running, sleeping, stopped."""
-        states = {}
+        states: dict[str, str] = {}
         for rank, process in self._processes.items():
             with contextlib.suppress(psutil.NoSuchProcess):
                 states[str(rank)] = psutil.Process(process.pid).status()
