@@ -49,7 +49,7 @@ def test_a_remote_command_is_quoted_for_the_shell():
         ("ssh: Could not resolve hostname far: Name or service not known", "check the name"),
         ("ssh: connect to host far port 22: Connection timed out", "check that it is up"),
         ("Timeout, server far not responding.", "not responding: check that it is up"),
-        ("bash: line 1: /opt/python: No such file or directory", "--python (now /opt/python)"),
+        ("bash: line 1: /opt/python: No such file or directory", "set --python to an interpreter that has it (now"),
         ("/usr/bin/python3: No module named dragoman", "install Dragoman there"),
         ("something else", "try `ssh far`"),
         ("", "try `ssh far`"),
