@@ -71,7 +71,7 @@ def test_help_imports_nothing_heavy():
 
 def test_a_mistake_is_one_sentence_and_no_traceback(tmp_path):
     done = run("inspect", str(tmp_path))
-    assert done.returncode == cli.EXIT_MISTAKE
+    assert done.returncode == cli.EXIT_USER_ERROR
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
     assert "check the path" in done.stderr
@@ -86,14 +86,14 @@ def test_what_a_disk_refuses_is_one_sentence_and_no_traceback(monkeypatch, capsy
     monkeypatch.setattr(cli, "app", refuse)
     with pytest.raises(SystemExit) as left:
         cli.main()
-    assert left.value.code == cli.EXIT_MISTAKE
+    assert left.value.code == cli.EXIT_USER_ERROR
     assert f"{place or 'A file'} cannot be used (No space left on device)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("wmt16-en-fe", "wmt16-en-de"), ("demoo", "demo")])
 def test_a_misspelt_corpus_is_corrected(tmp_path, wrong, right):
     done = run("prepare", wrong, "--out", str(tmp_path / "data"))
-    assert done.returncode == cli.EXIT_MISTAKE
+    assert done.returncode == cli.EXIT_USER_ERROR
     assert f"did you mean {right}?" in done.stderr
     assert list(tmp_path.iterdir()) == []
 

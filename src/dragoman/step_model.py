@@ -239,7 +239,7 @@ class ExchangeChoice:
 
     method: ExchangeMethod
     reason: str = ""
-    recheck_steps: int = 0
+    review_every: int = 0
     """Steps after which to choose again; 0 is never."""
     link: RingLink | None = None
     """The measured link, if it was measured."""

@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 from dragoman.distributed.choose_exchange import build, decide, from_settings, measure_link
-from dragoman.distributed.exchange import LocalSteps, Synchronous
+from dragoman.distributed.exchange.local_steps import LocalSteps
+from dragoman.distributed.exchange.synchronous import SynchronousExchange
 from dragoman.settings import ExchangeSettings
 from dragoman.step_model import PLAIN, ExchangeMethod, RingLink
 
@@ -22,7 +23,12 @@ def test_a_method_in_the_settings_is_used_with_its_options():
 
 @pytest.mark.parametrize(
     ("method", "kind"),
-    [("plain", Synchronous), ("bf16", Synchronous), ("powersgd", Synchronous), ("local", LocalSteps)],
+    [
+        ("plain", SynchronousExchange),
+        ("bf16", SynchronousExchange),
+        ("powersgd", SynchronousExchange),
+        ("local", LocalSteps),
+    ],
 )
 def test_every_method_of_the_settings_can_be_built(method, kind):
     settings = ExchangeSettings(method=method)
@@ -59,4 +65,4 @@ def test_a_worker_that_joins_takes_the_link_and_the_speed_that_the_others_know()
         one, other = workers(choose_as)
     assert one == other
     assert one.link == known
-    assert one.recheck_steps == 30
+    assert one.review_every == 30

@@ -12,7 +12,15 @@ import torch
 from torch import nn
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.exchange import Exchange, LocalSteps, PowerSgd, Synchronous, Wire, send_bf16, send_plain
+from dragoman.distributed.exchange.interface import Exchange
+from dragoman.distributed.exchange.local_steps import LocalSteps
+from dragoman.distributed.exchange.powersgd import PowerSgd
+from dragoman.distributed.exchange.synchronous import (
+    AllReduce,
+    SynchronousExchange,
+    all_reduce_bf16,
+    all_reduce_plain,
+)
 from dragoman.settings import ExchangeSettings
 from dragoman.step_model import (
     PLAIN,
@@ -29,8 +37,8 @@ LONG_PROBE_S = 0.15
 """A link is measured with growing messages until one takes this long."""
 FIRST_PROBE_BYTES, MOST_PROBE_BYTES = 64 << 10, 64 << 20
 FLOAT32_BYTES = 4
-RECHECK_S = 60.0
-"""Time between two looks at whether the choice is still right."""
+REVIEW_S = 60.0
+"""Time between two checks of whether the choice is still right."""
 
 
 def decide(
@@ -38,7 +46,7 @@ def decide(
     cluster: Cluster,
     parameters: Sequence[nn.Parameter],
     compute_s: float,
-    rehearse: Callable[[], float],
+    time_step: Callable[[], float],
     known: RingLink | None = None,
 ) -> ExchangeChoice:
     """The method for the present world. All workers call this together and get the same choice.
@@ -46,15 +54,16 @@ def decide(
     A link that one of them knows already is not measured again, nor is a step (`compute_s`; 0 where unknown).
     """
     if settings.method != "auto":
-        return from_settings(settings, elastic=cluster.elastic)
+        return from_settings(settings, elastic=cluster.survives_losses)
     if cluster.machines == 1:
         return ExchangeChoice(PLAIN, "all workers are on one machine")
-    times, links = zip(*cluster.gather((compute_s, known)), strict=True)
-    slowest_s = max(times) or max(cluster.gather(rehearse()))
-    link = next((each for each in links if each is not None), None) or measure_link(cluster)
+    times, links = zip(*cluster.all_gather_json((compute_s, known and vars(known))), strict=True)
+    slowest_s = max(times) or max(cluster.all_gather_json(time_step()))
+    known_link = next((each for each in links if each is not None), None)
+    link = RingLink(**known_link) if known_link else measure_link(cluster)
     count = sum(parameter.numel() for parameter in parameters)
-    choice = choose(ExchangeConditions(link, count, cluster.world), slowest_s, elastic=cluster.elastic)
-    return replace(choice, recheck_steps=math.ceil(RECHECK_S / slowest_s), link=link)
+    choice = choose(ExchangeConditions(link, count, cluster.world_size), slowest_s, elastic=cluster.survives_losses)
+    return replace(choice, review_every=math.ceil(REVIEW_S / slowest_s), link=link)
 
 
 def from_settings(settings: ExchangeSettings, *, elastic: bool = False) -> ExchangeChoice:
@@ -85,28 +94,32 @@ def build(
             settings.outer_momentum,
             streaming=method.overlap,
         )
-    wires: dict[str, Wire] = {"plain": send_plain, "bf16": send_bf16, "powersgd": PowerSgd(settings.powersgd_rank)}
-    return Synchronous(cluster, parameters, wires[method.name])
+    methods: dict[str, AllReduce] = {
+        "plain": all_reduce_plain,
+        "bf16": all_reduce_bf16,
+        "powersgd": PowerSgd(settings.powersgd_rank),
+    }
+    return SynchronousExchange(cluster, parameters, methods[method.name])
 
 
 def measure_link(cluster: Cluster) -> RingLink:
     """Time all-reduces of growing size. Every worker takes part, and all get the slowest worker's result."""
     latency_s = min(_time_all_reduce(cluster, FLOAT32_BYTES) for _ in range(5))
     size_bytes, spent_s = time_large_message(
-        lambda size: max(cluster.gather(_time_all_reduce(cluster, size))),
+        lambda size: max(cluster.all_gather_json(_time_all_reduce(cluster, size))),
         FIRST_PROBE_BYTES,
         MOST_PROBE_BYTES,
         LONG_PROBE_S,
     )
-    latency_s = max(cluster.gather(latency_s))
-    sent_bytes = WIRE_FORMATS["fp32"].sent_bytes(size_bytes // FLOAT32_BYTES, cluster.world)
+    latency_s = max(cluster.all_gather_json(latency_s))
+    sent_bytes = WIRE_FORMATS["fp32"].sent_bytes(size_bytes // FLOAT32_BYTES, cluster.world_size)
     return RingLink(8 * sent_bytes / max(spent_s - latency_s, 1e-6), latency_s)
 
 
 def _time_all_reduce(cluster: Cluster, size_bytes: int) -> float:
     message = torch.zeros(size_bytes // FLOAT32_BYTES, device=cluster.device)
     started = time.perf_counter()
-    cluster.sum(message)
+    cluster.all_reduce(message)
     if message.is_cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - started

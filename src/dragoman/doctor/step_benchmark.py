@@ -19,7 +19,8 @@ from dragoman.batching.data_loader import DataLoader, Position
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.exchange import PowerSgd, put_together, take_out
+from dragoman.distributed.exchange.flat_tensors import flatten, unflatten_into
+from dragoman.distributed.exchange.powersgd import PowerSgd
 from dragoman.doctor.measurements import StepBenchmark
 from dragoman.model.architecture import Architecture
 from dragoman.model.precision import Precision, micro_tokens, replays
@@ -28,7 +29,7 @@ from dragoman.recipe import resolve
 from dragoman.settings import Settings
 from dragoman.telemetry.sensors import driver_version, nominal_speeds
 from dragoman.training.optimizer import Optimizer
-from dragoman.training.train_step import Gradients
+from dragoman.training.train_step import TrainStep
 
 LONG_S = 1.0
 """Batches grow until a pass takes this long, or until they are as large as a worker's share."""
@@ -79,7 +80,7 @@ def benchmark(settings: Settings, workers: int = 1, lengths: Sequence[tuple[int,
     try:
         return _benchmark(settings, cluster, workers, lengths)
     finally:
-        cluster.leave()
+        cluster.close()
 
 
 def _benchmark(settings: Settings, cluster: Cluster, workers: int, lengths: Sequence[tuple[int, int]]) -> StepBenchmark:
@@ -132,8 +133,8 @@ def _time_passes(
     loader = DataLoader(
         cast(Pairs, pairs), cast(Tokenizer, pairs), tokens, settings.batch.seed, tokens, fixed_sizes=fixed
     )
-    gradients = Gradients(model, loader, precision, settings.training, cluster, lambda _: None)
-    batches = loader.shares(Position(), [1.0], 0)
+    train_step = TrainStep(model, loader, precision, settings.training, cluster.device, lambda _: None)
+    batches = loader.batches(Position(), [1.0], 0)
     times_s: list[float] = []
     counts: list[int] = []
     while len(times_s) <= REPEATS or sum(times_s) < ENOUGH_S:
@@ -141,7 +142,7 @@ def _time_passes(
         batch = next(batches)
         if cluster.device.type == "cuda":  # Batches are made while the GPU computes; a CPU's threads do both.
             started = time.perf_counter()
-        gradients(batch, len(times_s) + 1)
+        train_step(batch, len(times_s) + 1, 0)
         _synchronize(cluster.device)
         times_s.append(time.perf_counter() - started)
         counts.append(batch.source_tokens + batch.target_tokens)
@@ -163,7 +164,7 @@ def split_pass(passes: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def _time_copies(model: Transformer, device: torch.device) -> float:
     """Copying all gradients into one message and back."""
     gradients = [torch.zeros_like(parameter) for parameter in model.parameters()]
-    return _median_time(lambda: take_out(put_together(gradients), gradients), device)
+    return _median_time(lambda: unflatten_into(flatten(gradients), gradients), device)
 
 
 def _time_compression(settings: Settings, model: Transformer, cluster: Cluster) -> float:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dragoman.errors import EXIT_MISTAKE, DragomanError
+from dragoman.errors import EXIT_USER_ERROR, DragomanError
 from dragoman.events import Event, RunEnded, RunStarted, WorkersLost, WorldChanged, from_json
 from dragoman.launch.agents import Agents, HostLostError, RemoteAgent
 from dragoman.launch.host_output import HostOutput
@@ -133,7 +133,7 @@ class ElasticLauncher:
             self._handle_exit(rank, host, int(message["exit"]), restart=bool(message["restart"]))
 
     def _handle_exit(self, rank: int, host: str, code: int, *, restart: bool) -> None:
-        if code == EXIT_MISTAKE and not self._world:  # No step has been taken: there is nothing to save.
+        if code == EXIT_USER_ERROR and not self._world:  # No step has been taken: there is nothing to save.
             self._agents.kill_workers()
             raise DragomanError(f"Worker {rank} on {host} cannot train: fix the error reported above.")
         if restart:
@@ -144,7 +144,7 @@ class ElasticLauncher:
             # A worker that was still starting when it was asked to stop has nothing to save.
             self._unsaved = self._unsaved or code not in (0, -signal.SIGTERM)
         elif code and not self._reason:
-            failure = "cannot train" if code == EXIT_MISTAKE else "died repeatedly"
+            failure = "cannot train" if code == EXIT_USER_ERROR else "died repeatedly"
             self._view.say(f"Worker {rank} on {host} {failure} and is not restarted: the others continue.")
             if not self._running:
                 raise DragomanError(

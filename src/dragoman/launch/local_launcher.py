@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import Callable
 from types import FrameType
 
 import psutil
@@ -13,26 +12,25 @@ from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from dragoman.corpus.dataset import DataSet
 from dragoman.errors import DragomanError
 from dragoman.launch import RESTARTS
 from dragoman.launch.parent_death import die_with
-from dragoman.settings import Settings
+from dragoman.telemetry.sinks import open_sinks
 from dragoman.training import worker
-from dragoman.training.evaluation import TranslationJudge
 from dragoman.training.stop_signal import EXIT_AT_ONCE
-from dragoman.training.worker import TrainingJob
+from dragoman.training.worker import MakeJudge, TrainingJob
 
 STOP_ASKED = "DRAGOMAN_STOP_ASKED"
 """Environment variable of workers that start after they were asked to stop."""
-JudgeFactory = Callable[[Settings, DataSet], TranslationJudge]
-"""Makes the judge that scores validation translations. Workers are processes, so it must be a module's function."""
 
 
-def train(job: TrainingJob, workers: int, make_judge: JudgeFactory) -> str:
-    """Train on this machine; join the world of torchrun if there is one. Returns the reason for the end."""
-    if workers == 1 or worker.launched_by_others():
-        return worker.train(job, make_judge)
+def train(job: TrainingJob, workers: int, make_judge: MakeJudge) -> str:
+    """Train on this machine; join the world of torchrun if there is one. Returns the reason for the end.
+
+    `make_judge` is sent to other processes, so it must be a function of a module.
+    """
+    if workers == 1 or worker.launched_externally():
+        return worker.train(job, make_judge, open_sinks)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -62,7 +60,7 @@ def train(job: TrainingJob, workers: int, make_judge: JudgeFactory) -> str:
     return str(first)
 
 
-def _work(job: TrainingJob, make_judge: JudgeFactory, parent: int) -> str | DragomanError:
+def _work(job: TrainingJob, make_judge: MakeJudge, parent: int) -> str | DragomanError:
     """Main function of a worker. User errors are returned: raised, they would count as crashes and be retried."""
     die_with(parent)
     if STOP_ASKED in os.environ:
@@ -74,7 +72,7 @@ def _work(job: TrainingJob, make_judge: JudgeFactory, parent: int) -> str | Drag
             flush=True,
         )
     try:
-        return worker.train(job, make_judge)
+        return worker.train(job, make_judge, open_sinks)
     except DragomanError as error:
         return error
 
@@ -104,7 +102,7 @@ def _explain(error: ChildFailedError, job: TrainingJob) -> str:
 
 def default_workers() -> int:
     """Workers of this machine in a world that a scheduler made; otherwise one per GPU, or one that uses all cores."""
-    if worker.launched_by_others():
+    if worker.launched_externally():
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(1, torch.cuda.device_count())
 

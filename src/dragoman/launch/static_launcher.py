@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragoman.errors import EXIT_MISTAKE, DragomanError
+from dragoman.errors import EXIT_USER_ERROR, DragomanError
 from dragoman.events import Event, RunEnded, WorkersLost, event_name, from_json
 from dragoman.launch import RESTARTS
 from dragoman.launch.agents import Agents
@@ -107,7 +107,7 @@ class StaticLauncher:
             # A worker that was still starting when it was asked to stop has nothing to save.
             if message["exit"] and not (self._stop_requested and message["exit"] == -signal.SIGTERM):
                 self._fail(attempt, f"Worker {rank} on {host} failed ({_exit_name(message['exit'])})")
-                attempt.user_error = attempt.user_error or message["exit"] == EXIT_MISTAKE
+                attempt.user_error = attempt.user_error or message["exit"] == EXIT_USER_ERROR
         elif "lost" in message:
             self._fail(attempt, f"{host} was lost ({self._agents.by_host[host].why_lost()})")
             attempt.running -= {rank for rank, place in self._hosts.items() if place == host}

@@ -1,4 +1,4 @@
-"""How a run is asked to stop: the first signal ends the step and saves; a second Ctrl-C leaves at once."""
+"""Stopping a run: the first signal ends the step and saves; a second Ctrl-C exits at once."""
 
 import os
 import signal
@@ -10,13 +10,13 @@ EXIT_AT_ONCE = 130
 
 
 class StopSignal:
-    """Whether someone asked this worker to stop."""
+    """True in `requested` once this worker was asked to stop."""
 
     def __init__(self) -> None:
         self.requested = False
         self._interrupts = 0
 
-    def handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the form of a signal handler)
+    def handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (signature of a signal handler)
         self.requested = True
         # Only Ctrl-C counts: an agent that stops its workers sends SIGTERM after the terminal has sent SIGINT.
         self._interrupts += number == signal.SIGINT
@@ -25,7 +25,7 @@ class StopSignal:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGTERM and SIGINT for the time of a run."""
+        """Handle SIGTERM and SIGINT during a run."""
         earlier = {number: signal.signal(number, self.handle) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
