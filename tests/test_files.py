@@ -1,7 +1,7 @@
 import pytest
 
 from dragoman.errors import DragomanError
-from dragoman.files import publish_folder, read_json, replacing, sweep, write_atomic
+from dragoman.files import locked, publish_folder, read_json, replacing, sweep, write_atomic
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_draft(tmp_path):
@@ -42,3 +42,12 @@ def test_damaged_json_is_named(tmp_path):
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(DragomanError, match=r"x.json is not valid JSON"):
         read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_lock_that_is_taken_is_refused_without_waiting(tmp_path, kind):
+    path = tmp_path if kind == "folder" else tmp_path / "data.lock"
+    with locked(path), pytest.raises(BlockingIOError), locked(path, wait=False):
+        pass
+    with locked(path, wait=False):
+        pass

@@ -58,11 +58,14 @@ def read_json(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder until the end of the block or of this process."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold an exclusive lock on a folder, or on a lock file that is created if missing.
+
+    The kernel releases the lock when the process dies. With `wait=False`, raise BlockingIOError if it is taken.
+    """
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(handle)

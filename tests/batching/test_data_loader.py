@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dragoman.batching.data_loader import DataLoader, Position
-from dragoman.corpus.shards import OFFSET, Pairs
+from dragoman.corpus.shards import OFFSET_DTYPE, Pairs
 from dragoman.errors import DragomanError
 
 
@@ -99,7 +99,7 @@ def test_micro_batches_of_fixed_size_hold_little_padding(data, micro_batch_token
 
 @pytest.mark.parametrize("fixed_sizes", [False, True])
 def test_a_data_set_without_pairs_is_an_error(data, tmp_path, fixed_sizes):
-    np.zeros(1, OFFSET).tofile(tmp_path / "00000.offsets")
+    np.zeros(1, OFFSET_DTYPE).tofile(tmp_path / "00000.offsets")
     np.zeros(1, np.uint16).tofile(tmp_path / "00000.tokens")
     pairs = Pairs(tmp_path, np.dtype(np.uint16))
     with pytest.raises(DragomanError, match="There are no pairs"):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from dragoman import __version__
-from dragoman.corpus.dataset import Manifest, Volume
+from dragoman.corpus.dataset import Manifest, TextCounts
 from dragoman.distributed.cluster import Cluster
 from dragoman.events import DataOpened, RunStarted
 from dragoman.model.architecture import token_flops
@@ -45,7 +45,7 @@ def run_started(
 
 
 def data_opened(manifest: Manifest) -> DataOpened:
-    before = sum((source.before for source in manifest.sources), Volume())
+    before = sum((source.before for source in manifest.sources), TextCounts())
     train = manifest.splits["train"]
     return DataOpened(
         name=manifest.name,
