@@ -31,8 +31,8 @@ def test_every_difference_is_named_with_its_host():
     found = find({"a": GOOD, "b": odd, "c": GOOD})
     assert {host for host, _ in found} == {"b"}
     sentences = " ".join(sentence for _, sentence in found)
-    for words in ("torch 2.11.0, others have 2.13.0", "--push to copy it", "--push to copy the recipe", "x is missing"):
-        assert words in sentences
+    for part in ("torch 2.11.0, others have 2.13.0", "--push to copy it", "--push to copy the recipe", "x is missing"):
+        assert part in sentences
 
 
 def test_only_the_first_host_needs_disk_space_for_checkpoints():

@@ -23,8 +23,8 @@ def hosts() -> Iterator[Hosts]:
         yield made
 
 
-def run_doctor(hosts: Hosts, *words: str, code: int) -> dict:
-    command = [sys.executable, "-m", "dragoman", "doctor", "--ssh-config", str(hosts.ssh_config), "--json", *words]
+def run_doctor(hosts: Hosts, *arguments: str, code: int) -> dict:
+    command = [sys.executable, "-m", "dragoman", "doctor", "--ssh-config", str(hosts.ssh_config), "--json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)

@@ -41,14 +41,14 @@ def homes(hosts: Hosts) -> Iterator[Hosts]:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def command(names: str, data: Path | str, *words: str, options: tuple[str, ...] = ()) -> list[str]:
+def command(names: str, data: Path | str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
     launch = [sys.executable, "-m", "dragoman", "launch", "--hosts", names, *options]
-    return [*launch, "--", "train", "tiny", "--data", str(data), "--out", f"{HOME}/run", *TINY, *words]
+    return [*launch, "--", "train", "tiny", "--data", str(data), "--out", f"{HOME}/run", *TINY, *arguments]
 
 
-def start(hosts: Hosts, names: str, data: Path | str, *words: str, **options: object) -> subprocess.Popen[str]:
+def start(hosts: Hosts, names: str, data: Path | str, *arguments: str, **options: object) -> subprocess.Popen[str]:
     """Launch from this machine, which is not one of the hosts."""
-    given = command(names, data, *words, options=("--ssh-config", str(hosts.ssh_config)))
+    given = command(names, data, *arguments, options=("--ssh-config", str(hosts.ssh_config)))
     return subprocess.Popen(
         given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options
     )
@@ -189,8 +189,8 @@ def slurm(homes: Hosts) -> dict[str, str]:
 
 
 def test_the_slurm_example_trains_on_two_nodes(homes, slurm, data):
-    words = command("", data.path, *QUIET)
-    job = ["sbatch", "--wait", str(EXAMPLES / "slurm.sh"), *words[words.index("train") + 1 :]]
+    launch = command("", data.path, *QUIET)
+    job = ["sbatch", "--wait", str(EXAMPLES / "slurm.sh"), *launch[launch.index("train") + 1 :]]
     done = homes["a"].run(job, env=slurm, check=False)
     log = "".join(path.read_text() for path in homes["a"].folder.glob("dragoman-*.log"))
     for name in ("a", "b"):  # Ends all processes that were started there.
@@ -204,11 +204,11 @@ def test_the_slurm_example_trains_on_two_nodes(homes, slurm, data):
 
 
 def test_train_joins_a_world_of_mpirun(homes, data):
-    words = command("", data.path, *QUIET)
-    train_words = words[words.index("--") + 1 :]
+    launch = command("", data.path, *QUIET)
+    train_arguments = launch[launch.index("--") + 1 :]
     mpirun = ["mpirun", "--allow-run-as-root", "--mca", "btl", "self,tcp", "-H", "a:1,b:2"]
-    environment = [word for name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS") for word in ("-x", name)]
-    done = homes["a"].run([*mpirun, *environment, sys.executable, "-m", "dragoman", *train_words], check=False)
+    environment = [option for name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS") for option in ("-x", name)]
+    done = homes["a"].run([*mpirun, *environment, sys.executable, "-m", "dragoman", *train_arguments], check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     started = [event for event in RunFolder(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
     assert started[-1].world == 3

@@ -74,16 +74,16 @@ class Agent:
     def _read(self, requests: IO[bytes]) -> Iterator[Message]:
         """Requests as they arrive. Ends with the input, or when the launcher's keepalives stop."""
         pending = b""
-        heard_at_s = time.monotonic()
+        received_at_s = time.monotonic()
         while not (self._leaving and not self._workers.running):
             if not select.select([requests], [], [], 1.0)[0]:
-                if time.monotonic() - heard_at_s > self._silence_s and not self._workers.elastic:
+                if time.monotonic() - received_at_s > self._silence_s and not self._workers.elastic:
                     return
                 continue
             read = os.read(requests.fileno(), 1 << 16)
             if not read:
                 return
-            heard_at_s = time.monotonic()
+            received_at_s = time.monotonic()
             *lines, pending = (pending + read).split(b"\n")
             yield from (json.loads(line) for line in lines)
 
@@ -185,13 +185,17 @@ def earlier_agents(run: Path) -> list[psutil.Process]:
     """Other agents on this host whose workers train the same run."""
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
+        command = process.info["cmdline"] or []
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, IndexError):
-            if "train" in words and "--out" in words and Path(process.cwd(), words[words.index("--out") + 1]) == run:
+            if "train" in command and "--out" in command and _run_of(process, command) == run:
                 agent = process.parent()
                 if agent is not None and agent.pid != os.getpid() and "dragoman.launch.agent" in agent.cmdline():
                     found[agent.pid] = agent
     return list(found.values())
+
+
+def _run_of(process: psutil.Process, command: Sequence[str]) -> Path:
+    return Path(process.cwd(), command[command.index("--out") + 1])
 
 
 def _is_alive(process: psutil.Process) -> bool:

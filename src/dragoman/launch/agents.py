@@ -15,7 +15,7 @@ from dragoman.errors import DragomanError
 from dragoman.launch.ssh import SILENCE_S, Machine, SshClient, explain
 
 KEEPALIVE_S = 5.0
-"""How often agents are told that the launcher is still there."""
+"""Interval of the messages that tell agents that the launcher is still there."""
 Message = dict[str, Any]
 HostMessage = tuple[str, Message]
 """A host, and what it reported without being asked."""
