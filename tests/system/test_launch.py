@@ -199,7 +199,7 @@ def test_the_slurm_example_trains_on_two_nodes(homes, slurm, data):
     assert done.returncode == 0, done.stdout + done.stderr + log
     assert "Finished after 12 steps" in log
     started = [event for event in RunFolder(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
-    assert started[-1].world == 2
+    assert started[-1].world_size == 2
     assert (homes["b"].folder / "run" / "events-1.jsonl").exists()
 
 
@@ -211,5 +211,5 @@ def test_train_joins_a_world_of_mpirun(homes, data):
     done = homes["a"].run([*mpirun, *environment, sys.executable, "-m", "dragoman", *train_arguments], check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     started = [event for event in RunFolder(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
-    assert started[-1].world == 3
+    assert started[-1].world_size == 3
     assert (homes["b"].folder / "run" / "events-2.jsonl").exists()
