@@ -107,7 +107,7 @@ def test_ctrl_c_saves_and_the_run_resumes_on_a_host_that_does_not_have_it(homes,
     wait_for_step(homes["a"].folder / "run", 5, process)
     os.killpg(process.pid, signal.SIGINT)
     output = finish(process)
-    assert "Stopped at step" in output
+    assert "Run the same command again to resume." in output
     run = RunFolder(homes["a"].folder / "run")
     saved = [event.step for event in run.events() if isinstance(event, CheckpointSaved)]
     assert saved[-1] == max(losses(run.path))

@@ -103,7 +103,8 @@ def _show(found: "Assessment", recipe: str, steps: int, console: "Console") -> N
 
 def _machine_table(measured: "Measurements") -> "Table":
     """Hardware and software, which must fit into 80 columns with a GPU's full name."""
-    from dragoman.terminal import size, table
+    from dragoman.number_format import size
+    from dragoman.terminal import table
 
     rows = table("machine", "device", "memory", "free disk", "torch", "driver", title="Machines", right=(2, 3))
     for host, benchmark in measured.benchmarks.items():
@@ -119,7 +120,8 @@ def _machine_table(measured: "Measurements") -> "Table":
 
 
 def _speed_table(measured: "Measurements") -> "Table":
-    from dragoman.terminal import count, table
+    from dragoman.number_format import count
+    from dragoman.terminal import table
 
     columns = ("machine", "tokens/s", "update", "micro-batch", "nominal link speed")
     rows = table(*columns, title="Speed of a worker", right=(1, 2, 3, 4))
@@ -136,14 +138,15 @@ def _speed_table(measured: "Measurements") -> "Table":
 
 def _nominal_link_speed(benchmark: "StepBenchmark") -> str:
     """Of the machine's fastest interface; many virtual ones report none."""
-    from dragoman.terminal import count
+    from dragoman.number_format import count
 
     fastest = max(benchmark.nominal_bits_per_s.values(), default=0.0)
     return f"{count(fastest / 1e6)} Mbit/s" if fastest else "unknown"
 
 
 def _link_table(measured: "Measurements") -> "Table":
-    from dragoman.terminal import count, table
+    from dragoman.number_format import count
+    from dragoman.terminal import table
 
     rows = table("from", "to", "bandwidth", "round trip", title="Links", right=(2, 3))
     for (sender, receiver), link in measured.links.items():
@@ -164,7 +167,8 @@ def _step_table(estimates: "Mapping[str, Estimate]") -> "Table":
 
 
 def _run_table(estimates: "Mapping[str, Estimate]", recipe: str, steps: int) -> "Table":
-    from dragoman.terminal import count, span, table
+    from dragoman.number_format import count, span
+    from dragoman.terminal import table
 
     title = f"{recipe}, {count(steps)} steps, without evaluation"
     rows = table("", "tokens/s", "time", "cost", title=title, right=(1, 2, 3))

@@ -48,7 +48,12 @@ def inspect(
         else:
             terminal.show_files(path, open_console())
     else:
-        from dragoman.training.run_contents import as_json as summarise
-        from dragoman.training.run_contents import show
+        from dragoman.training.run_contents import describe
 
-        show(path, open_console()) if not as_json else print_json(summarise(path))
+        content = describe(path)
+        if as_json:
+            print_json(content)
+        else:
+            from dragoman.commands.run_table import show_run_or_checkpoint
+
+            show_run_or_checkpoint(content, open_console())

@@ -48,7 +48,7 @@ LEARNING_RATE = 1e-6
 class SyntheticPairs:
     """Pairs of random tokens, with the sentence lengths of a data set or of news text."""
 
-    start = 1
+    decoder_start_id = 1
 
     def __init__(self, vocabulary: int, lengths: Sequence[tuple[int, int]] = ()) -> None:
         self._random = np.random.default_rng(1)

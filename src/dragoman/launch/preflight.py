@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from dragoman.errors import DragomanError
 from dragoman.launch.network_interfaces import Address
+from dragoman.number_format import size, span
 from dragoman.settings import Settings
-from dragoman.terminal import size, span
 
 MOST_CLOCK_OFFSET_S = 2.0
 """With larger differences between clocks, the times in logs of several hosts are hard to compare."""
