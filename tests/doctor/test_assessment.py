@@ -94,5 +94,5 @@ def test_a_question_that_is_not_understood_is_reported_before_anything_is_measur
 def test_a_data_set_gives_its_vocabulary_and_lengths(data):
     assert benchmark_request(None, "tiny", ["a=1"]) == BenchmarkRequest("tiny", ["a=1"])
     request = benchmark_request(data, "tiny", ["a=1"])
-    assert request.overrides == ["a=1", f"tokenizer.vocabulary_size={data.tokenizer.padded_size}"]
+    assert request.overrides == ["a=1", f"tokenizer.vocabulary_size={data.tokenizer.padded_vocab_size}"]
     assert len(request.lengths) > 0

@@ -50,5 +50,5 @@ def test_events_are_shown_as_train_shows_them():
     view.event(STARTED)
     view.event(RunEnded(step=10, reason="finished", elapsed_s=5.0))
     view.end_attempt()
-    assert "base begins" in shown.getvalue()
+    assert "base started" in shown.getvalue()
     assert "Finished after 10 steps" in shown.getvalue()

@@ -48,7 +48,7 @@ def benchmark_request(data: DataSet | None, recipe: str, overrides: Sequence[str
         return BenchmarkRequest(recipe, overrides)
     lengths = data.pairs("train").lengths()
     sample = lengths[:: max(1, len(lengths) // SAMPLED_PAIRS)].tolist()
-    vocabulary = f"tokenizer.vocabulary_size={data.tokenizer.padded_size}"
+    vocabulary = f"tokenizer.vocabulary_size={data.tokenizer.padded_vocab_size}"
     return BenchmarkRequest(recipe, [*overrides, vocabulary], [(source, target) for source, target in sample])
 
 
