@@ -37,6 +37,7 @@ from dragoman.corpus.tokenizer import PAD_ID
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.line_translator import make_batches
 from dragoman.decoding.special_tokens import SpecialTokens
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load
 from dragoman.distributed.cluster import join_cluster
 from dragoman.events import EvaluationDone, StepDone
@@ -165,7 +166,7 @@ def train(bench: Bench, name: str, data: DataSet, recipe: str, *overrides: str) 
     torch.cuda.reset_peak_memory_stats()
     started_at = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
-        local_launcher.train(TrainingJob(settings, data.path, folder), workers=1)
+        local_launcher.train(TrainingJob(settings, data.path, folder), workers=1, make_judge=make_judge)
     return Run(folder, settings, time.perf_counter() - started_at, torch.cuda.max_memory_allocated())
 
 
