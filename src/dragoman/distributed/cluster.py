@@ -17,7 +17,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from dragoman.distributed.heartbeat import Heartbeat
-from dragoman.distributed.process_group import Member, StallCallback, WorkerGroup, WorkersLostError, address_towards
+from dragoman.distributed.worker_group import Member, StallCallback, WorkerGroup, WorkersLostError, address_towards
 
 LIGHTHOUSES = "DRAGOMAN_LIGHTHOUSES"
 """Addresses of the lighthouses, in order. Set for elastic worlds only."""

@@ -27,7 +27,7 @@ from torch._C._distributed_c10d import TCPStore
 from torchft.coordination import LighthouseClient, Quorum
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.process_group import (
+from dragoman.distributed.worker_group import (
     NO_HEARTBEAT,
     Member,
     WorkerGroup,

@@ -14,10 +14,10 @@ from dragoman.distributed import choose_exchange
 from dragoman.distributed.balance import ShareBalancer
 from dragoman.distributed.choose_exchange import MeasuredLink
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_shared_storage
 from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
 from dragoman.distributed.step_stats import StepStats
+from dragoman.distributed.worker_group import Member, WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.events import CollectiveStalled, Event, ExchangeChosen, RolledBack, SharesChanged, WorkersLost
 from dragoman.settings import Settings

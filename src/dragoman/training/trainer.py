@@ -13,8 +13,8 @@ from dragoman.batching.data_loader import BatchStream, DataLoader, WorkerBatch
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.event_sync import EventSync
-from dragoman.distributed.process_group import WorkersLostError
 from dragoman.distributed.step_stats import StepStats, place
+from dragoman.distributed.worker_group import WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.events import Event, RunEnded, WorldChanged
 from dragoman.model.architecture import Architecture

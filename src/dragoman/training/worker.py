@@ -11,7 +11,7 @@ import torch
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster, join_cluster
-from dragoman.distributed.process_group import WorkersLostError
+from dragoman.distributed.worker_group import WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.event_log import EventLog
 from dragoman.events import Event, PeakMeasured
