@@ -1,7 +1,7 @@
 import pytest
 
 from dragoman.errors import DragomanError
-from dragoman.files import locked, publish_folder, read_json, replacing, remove_drafts, write_atomic
+from dragoman.files import locked, publish_folder, read_json, remove_drafts, replacing, write_atomic
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_draft(tmp_path):

@@ -47,8 +47,11 @@ def inspect(
             print_json({"export": str(path), "files": terminal.file_sizes(path)})
         else:
             terminal.show_files(path, open_console())
-    else:
-        from dragoman.training.run_contents import as_json as summarise
-        from dragoman.training.run_contents import show
+    elif as_json:
+        from dragoman.training import run_contents
 
-        show(path, open_console()) if not as_json else print_json(summarise(path))
+        print_json(run_contents.as_json(path))
+    else:
+        from dragoman.commands.run_table import show_run_or_checkpoint
+
+        show_run_or_checkpoint(path, open_console())

@@ -42,7 +42,7 @@ from dragoman.corpus.process_pool import ProcessPool
 from dragoman.corpus.sources import Source, fingerprint, is_standard_input, read_pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import CorpusError, DragomanError
-from dragoman.files import locked, publish_folder, replacing, remove_drafts, write_json
+from dragoman.files import locked, publish_folder, remove_drafts, replacing, write_json
 from dragoman.progress import Progress, no_progress
 from dragoman.settings import RuleName, Settings
 

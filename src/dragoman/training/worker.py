@@ -74,7 +74,7 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_judge: Mak
     check_shares(job.settings, cluster.workers)
     problem = open_run(run, job.settings, data)
     log = EventLog(run.events_of(cluster.worker)) if problem is None else None
-    if log is not None and not log.claim():
+    if log is not None and not log.lock():
         problem = f"{run.path} is being trained by another process: wait until it ends, or choose another --out."
     # In a static world a problem of one worker must stop all of them: otherwise they would wait for it.
     if found := [each for each in cluster.all_gather_json(problem) if each is not None]:
