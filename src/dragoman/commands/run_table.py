@@ -1,4 +1,4 @@
-"""Tables of a run or a checkpoint, as `inspect` prints them."""
+"""Tables of the contents of a run or a checkpoint."""
 
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,9 @@ from dragoman.model.model_folder import WEIGHTS_FILE
 from dragoman.number_format import count, size, span
 from dragoman.terminal import table
 from dragoman.training.checkpoint import OPTIMIZER_FILE
-from dragoman.training.run_contents import as_json
 
 
-def show_run_or_checkpoint(path: Path, console: Console) -> None:
-    """Print the evaluations and checkpoints of a run, or the files and parameters of a checkpoint."""
-    content = as_json(path)
+def show_run_or_checkpoint(content: dict[str, Any], console: Console) -> None:
     if "run" in content:
         _show_run(content, console)
     else:
@@ -22,7 +19,7 @@ def show_run_or_checkpoint(path: Path, console: Console) -> None:
 
 
 def _show_run(content: dict[str, Any], console: Console) -> None:
-    progress = f"step {count(content['step'])} of {count(content['steps'])}, {content['ended'] or 'not ended'}"
+    progress = f"step {count(content['step'])} of {count(content['steps'])}, {content['ended'] or 'not finished'}"
     console.print(
         f"[bold]{Path(content['run']).name}[/bold]  {progress}; {span(content['training_s'])} in steps\n",
         highlight=False,
@@ -37,7 +34,7 @@ def _show_run(content: dict[str, Any], console: Console) -> None:
     by_name: dict[str, list[str]] = {}
     for link, name in content["links"].items():
         by_name.setdefault(name, []).append(link)
-    rows = table("checkpoint", "size", "is", right=(1,))
+    rows = table("checkpoint", "size", "links", right=(1,))
     for checkpoint in content["checkpoints"]:
         name = Path(checkpoint["checkpoint"]).name
         rows.add_row(name, size(checkpoint["bytes"]), ", ".join(by_name.get(name, [])))
@@ -52,7 +49,7 @@ def _show_checkpoint(content: dict[str, Any], console: Console) -> None:
         f"{size(content['bytes'])}\n",
         highlight=False,
     )
-    rows = table("file", "size", "holds", right=(1,))
+    rows = table("file", "size", "contents", right=(1,))
     for name, file in content["files"].items():
         rows.add_row(name, size(file["bytes"]), file["holds"])
     console.print(rows)

@@ -1,4 +1,4 @@
-"""The contents of a run or a checkpoint, for `dragoman inspect`."""
+"""The contents of a run or a checkpoint, as plain data."""
 
 import math
 from collections import Counter
@@ -24,10 +24,10 @@ from dragoman.training.checkpoint import (
 )
 
 
-def as_json(path: Path) -> dict[str, Any]:
-    """Steps, evaluations and checkpoints of a run, or the files and parameters of a checkpoint."""
+def describe(path: Path) -> dict[str, Any]:
+    """Progress, evaluations and checkpoints of a run, or the files and parameters of a checkpoint."""
     if (path / MODEL_FILE).exists():
-        return _checkpoint(path)
+        return _describe_checkpoint(path)
     run = RunFolder(path)
     if not run.config.exists():
         raise DragomanError(f"{path} is not a data set, run or checkpoint: check the path.")
@@ -45,7 +45,7 @@ def as_json(path: Path) -> dict[str, Any]:
             for event in events
             if isinstance(event, EvaluationDone)
         ],
-        "checkpoints": [_checkpoint(run.checkpoints / name) for name in names(run.checkpoints)],
+        "checkpoints": [_describe_checkpoint(run.checkpoints / name) for name in names(run.checkpoints)],
         "links": {
             link: (run.checkpoints / link).resolve().name
             for link in (LAST, BEST_LOSS, BEST_BLEU, AVERAGED)
@@ -54,14 +54,14 @@ def as_json(path: Path) -> dict[str, Any]:
     }
 
 
-def _checkpoint(folder: Path) -> dict[str, Any]:
+def _describe_checkpoint(folder: Path) -> dict[str, Any]:
     files = {
         file.name: {"bytes": file.stat().st_size, "holds": CHECKPOINT_FILES.get(file.name, "")}
         for file in sorted(folder.iterdir())
     }
     parameters: Counter[str] = Counter()
     with safe_open(folder / WEIGHTS_FILE, "pt") as weights:
-        for name in weights.keys():  # noqa: SIM118 (it has no iterator)
+        for name in weights.keys():  # noqa: SIM118 (no mapping: it has no iterator)
             parameters[name.partition(".")[0]] += math.prod(weights.get_slice(name).get_shape())
     return {
         "checkpoint": str(folder),
