@@ -22,12 +22,12 @@ def test_events_are_readable_while_written(tmp_path):
 
 
 def test_only_one_process_can_claim_a_log(tmp_path, monkeypatch):
-    monkeypatch.setattr(event_log, "LEAVING_S", 0.2)
+    monkeypatch.setattr(event_log, "LOCK_TIMEOUT_S", 0.2)
     first, second = (EventLog(tmp_path / "events-0.jsonl") for _ in range(2))
-    assert first.claim()
-    assert not second.claim()
+    assert first.lock()
+    assert not second.lock()
     first.close()
-    assert second.claim()
+    assert second.lock()
 
 
 @given(st.integers(0, 400))

@@ -1,7 +1,7 @@
 import pytest
 
 from dragoman.errors import DragomanError
-from dragoman.files import locked, publish_folder, read_json, replacing, sweep, write_atomic
+from dragoman.files import locked, publish_folder, read_json, remove_drafts, replacing, write_atomic
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_draft(tmp_path):
@@ -34,7 +34,7 @@ def test_only_drafts_of_killed_writers_are_swept(tmp_path):
     (tmp_path / "kept" / "file").write_text("x")
     (tmp_path / ".file.tmp").write_text("x")
     (tmp_path / "kept" / ".link").symlink_to("file")
-    sweep(tmp_path)
+    remove_drafts(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "kept"]
 
 

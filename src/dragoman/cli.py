@@ -28,7 +28,7 @@ from dragoman.commands.watch import watch
 from dragoman.errors import EXIT_USER_ERROR, DragomanError
 
 EXIT_INTERRUPTED = 130
-FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app.command()(prepare)
 app.command()(train)
@@ -50,7 +50,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        if error.filename is None and error.errno not in FULL:
+        if error.filename is None and error.errno not in DISK_FULL:
             raise
         place = error.filename or "A file"
         _fail(f"{place} cannot be used ({error.strerror}): check its path, permissions and disk.", EXIT_USER_ERROR)
@@ -73,4 +73,4 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options that belong to no command."""
+    """Options without a command."""

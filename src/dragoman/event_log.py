@@ -1,4 +1,4 @@
-"""Append-only event logs: one JSON line an event, readable while they are written."""
+"""Append-only event logs: one JSON line per event, readable while they are written."""
 
 import fcntl
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dragoman.events import Event, from_json, to_json
 
-LEAVING_S = 3.0
+LOCK_TIMEOUT_S = 3.0
 """Grace period for a killed process to release its log."""
 
 
@@ -19,17 +19,17 @@ class EventLog:
         _drop_torn_line(path)
         self._file = path.open("ab", buffering=0)
 
-    def claim(self) -> bool:
+    def lock(self) -> bool:
         """Lock this log until it is closed or this process ends. False if another process holds the lock.
 
         A process that has just been killed is given a moment to exit.
         """
-        until_s = time.monotonic() + LEAVING_S
+        deadline_s = time.monotonic() + LOCK_TIMEOUT_S
         while True:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() > until_s:
+                if time.monotonic() > deadline_s:
                     return False
                 time.sleep(0.1)
             else:
@@ -39,7 +39,7 @@ class EventLog:
         self.write(to_json(event).encode() + b"\n")
 
     def write(self, lines: bytes) -> None:
-        """Append lines, all or none. On a full disk they are lost: a failed log write must not stop training."""
+        """Append all lines or none. On a full disk they are lost: a failed log write must not stop training."""
         try:
             written = self._file.write(lines)
         except OSError:
@@ -71,7 +71,7 @@ def _drop_torn_line(path: Path) -> None:
 
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[Event], int]:
-    """Read the complete lines from `offset` on, and return the next offset. Unknown events are skipped."""
+    """Events in the complete lines from `offset` on, and the next offset. Unknown events are skipped."""
     with path.open("rb") as file:
         file.seek(offset)
         text = file.read()

@@ -14,7 +14,7 @@ from dragoman.errors import DragomanError
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder's entries to disk: without this, a power failure may undo a rename."""
+    """Sync a folder's entries to disk. Without this, a power failure may undo a rename."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -54,7 +54,7 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise DragomanError(f"{path} does not exist: check the path.") from None
     except ValueError as error:
-        raise DragomanError(f"{path} is not valid JSON ({error}): it was damaged, restore or rebuild it.") from None
+        raise DragomanError(f"{path} is not valid JSON ({error}): restore or rebuild this file.") from None
 
 
 @contextlib.contextmanager
@@ -71,8 +71,8 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
         os.close(handle)
 
 
-def sweep(folder: Path) -> None:
-    """Remove drafts that killed writers left in a folder. Their names begin with a dot."""
+def remove_drafts(folder: Path) -> None:
+    """Remove the drafts of killed writers from a folder. Their names begin with a dot."""
     for draft in list(folder.rglob(".*")):
         if draft.is_dir() and not draft.is_symlink():
             shutil.rmtree(draft)

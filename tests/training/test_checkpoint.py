@@ -127,7 +127,7 @@ def test_what_a_killed_writer_left_is_swept_away(tmp_path, description):
     kept.save(1)
     shutil.copytree(tmp_path / "step-00000001", tmp_path / ".step-00000002.abcd1234")
     assert kept.checkpoints.newest_valid() == tmp_path / "step-00000001"
-    kept.checkpoints.claim()
+    kept.checkpoints.start_writing()
     assert not list(tmp_path.glob(".*"))
 
 

@@ -13,7 +13,7 @@ from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.prefetch import Prefetcher
 
 SIZE_STEPS = 16
-"""Tensor sizes are multiples of a sixteenth of the largest, so that a size seen before comes again."""
+"""Tensor sizes are multiples of 1/16 of the largest one: few different sizes, so that CUDA graphs are reused."""
 SIZE_MULTIPLE = 128
 """Tile size of matrix products on a GPU, in tokens."""
 PREFETCHED_BATCHES = 8
@@ -21,7 +21,7 @@ PREFETCHED_BATCHES = 8
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a run in its data: all that a resume needs."""
+    """The position of a run in its data, all that is needed to resume."""
 
     epoch: int = 0
     batch: int = 0
@@ -36,7 +36,7 @@ class WorkerBatch:
     pairs: Indexes
     """This worker's pairs, from the shortest to the longest."""
     micro_batches: Sequence[Batch]
-    """The same as tensors, in micro-batches of at most `micro_batch_tokens` a side."""
+    """The same as tensors, in micro-batches of at most `micro_batch_tokens` on each side."""
     micro_batch_tokens: int
     global_pairs: int
     source_tokens: int
@@ -64,7 +64,7 @@ class DataLoader:
         self._seed = seed
         self._lengths = pairs.lengths()
         self.micro_batch_tokens = micro_batch_tokens
-        """Most tokens of a side in one micro-batch; lowered after an out-of-memory error."""
+        """Maximum tokens on each side of a micro-batch; lowered after an out-of-memory error."""
         self.fixed_sizes = fixed_sizes
         """If set, micro-batches are padded to a few sizes, in pinned memory, so that CUDA graphs can be replayed."""
         self._longest = int(self._lengths.max(initial=0))
@@ -78,9 +78,10 @@ class DataLoader:
         while True:
             plan = plan_epoch(self._lengths, self._batch_tokens, self._seed, position.epoch)
             for number in range(position.batch, len(plan)):
-                at = Position(position.epoch, number)
-                following = Position(at.epoch, number + 1) if number + 1 < len(plan) else Position(at.epoch + 1)
-                yield self._worker_batch(plan[number], at, following, shares, rank)
+                current = Position(position.epoch, number)
+                last = number + 1 == len(plan)
+                following = Position(position.epoch + 1) if last else Position(position.epoch, number + 1)
+                yield self._worker_batch(plan[number], current, following, shares, rank)
             position = Position(position.epoch + 1)
 
     def _worker_batch(
@@ -105,7 +106,7 @@ class DataLoader:
     def split(self, pairs: Indexes, micro_batch_tokens: int) -> list[Batch]:
         """Pairs as tensors, in as few micro-batches as possible and of about equal size.
 
-        Each has at most `micro_batch_tokens` a side, or a single pair that is longer.
+        Each has at most `micro_batch_tokens` on each side, or a single pair that is longer.
         """
         if len(pairs) == 0:
             return []
@@ -131,14 +132,14 @@ class DataLoader:
         return padded.pinned() if torch.cuda.is_available() else padded
 
     def _fixed_size(self, tokens: int, largest_batch: int) -> int:
-        """The size that a side with so many tokens is padded to."""
+        """The size that a side with `tokens` tokens is padded to."""
         most = max(self.micro_batch_tokens, self._longest)
-        # A worker's share exceeds its due by more than one sentence hardly ever, and a micro-batch its even part never.
+        # A share hardly ever exceeds its nominal size by more than a sentence, and a micro-batch never its even part.
         worker_tokens = round(largest_batch * self._share) + (self._longest if self._share < 1 else 0)
         count = -(-worker_tokens // most)
-        due = worker_tokens if count == 1 else min(most, -(-worker_tokens // count) + self._longest)
+        expected = worker_tokens if count == 1 else min(most, -(-worker_tokens // count) + self._longest)
         step = _round_up(-(-most // SIZE_STEPS), SIZE_MULTIPLE)
-        return min(_round_up(max(tokens, due), step), _round_up(most, SIZE_MULTIPLE))
+        return min(_round_up(max(tokens, expected), step), _round_up(most, SIZE_MULTIPLE))
 
     def _to_tensors(self, pairs: Indexes) -> Batch:
         """Packed tensors. The decoder input is the target shifted right, beginning with the start token."""
@@ -157,7 +158,7 @@ def _round_up(number: int, multiple: int) -> int:
 
 
 class BatchStream:
-    """This worker's batches, prefetched in a thread. Reopened when the position or the shares change."""
+    """This worker's batches, prefetched in a thread. Open it again when the position or the shares change."""
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader

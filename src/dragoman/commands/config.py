@@ -4,13 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.commands.typer_app import (
-    AsJson,
-    escape,
-    open_console,
-    print_json,
-    split_arguments,
-)
+from dragoman.commands.typer_app import AsJson, escape, open_console, print_json, split_arguments
 
 
 def show_config(
@@ -30,7 +24,8 @@ def show_config(
     """
     from dragoman.recipe import resolve, show_value
 
-    resolved = resolve(*split_arguments([word for word in (recipe, *(overrides or [])) if word is not None]))
+    arguments = [argument for argument in (recipe, *(overrides or [])) if argument is not None]
+    resolved = resolve(*split_arguments(arguments))
     if as_json:
         print_json({row.key: {"value": row.value, "origin": row.origin} for row in resolved.listing()})
         return

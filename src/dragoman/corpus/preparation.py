@@ -42,7 +42,7 @@ from dragoman.corpus.process_pool import ProcessPool
 from dragoman.corpus.sources import Source, fingerprint, is_standard_input, read_pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import CorpusError, DragomanError
-from dragoman.files import locked, publish_folder, replacing, sweep, write_json
+from dragoman.files import locked, publish_folder, remove_drafts, replacing, write_json
 from dragoman.progress import Progress, no_progress
 from dragoman.settings import RuleName, Settings
 
@@ -164,7 +164,7 @@ class _Pipeline:
         if not any(mask.any() for mask in keep):
             raise _no_pairs_left(blocks, duplicates)
         self._finished.mkdir(exist_ok=True)
-        sweep(self._finished)
+        remove_drafts(self._finished)
         tokenizer_path = self._finished / TOKENIZER_FILE
         self._make_tokenizer(keep, given_tokenizer, tokenizer_path)
         encoded = self._encode(blocks, keep, held_out, tokenizer_path)

@@ -1,8 +1,8 @@
 """The workers of a run and their collectives. The only module that knows how the workers were started.
 
-Two engines, one interface. A static world is created once, by torchrun, mpirun, srun or our own launcher: when a worker
-is lost, all workers restart. An elastic world (`elastic_cluster`) asks torchft's lighthouse before every step which
-workers are there.
+There are two implementations. A static world is created once, by torchrun, mpirun, srun or `dragoman train --workers`:
+when a worker is lost, all workers restart. An elastic world (`elastic_cluster`) asks torchft's lighthouse before every
+step which workers are present.
 """
 
 import json
@@ -17,7 +17,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from dragoman.distributed.heartbeat import Heartbeat
-from dragoman.distributed.process_group import Member, StallCallback, WorkerGroup, WorkersLostError, address_towards
+from dragoman.distributed.worker_group import Member, StallCallback, WorkerGroup, WorkersLostError, address_towards
 
 LIGHTHOUSES = "DRAGOMAN_LIGHTHOUSES"
 """Addresses of the lighthouses, in order. Set for elastic worlds only."""
@@ -26,7 +26,7 @@ HOST = "DRAGOMAN_HOST"
 
 
 class Cluster:
-    """This worker's place in the world of all workers."""
+    """The world of all workers, as one of them sees it."""
 
     def __init__(self, worker: int, workers: int, local_world_size: int, device: torch.device) -> None:
         self.worker = worker
@@ -39,7 +39,7 @@ class Cluster:
         self.host = host_name()
         self.heartbeat = Heartbeat()
         self.on_stall: StallCallback = lambda _: None
-        """Called with the workers that a collective has been waiting for too long, and their last activity."""
+        """Called when a collective has been waiting for long, with the workers it waits for and their last activity."""
         self._group: WorkerGroup | None = None
         self._bytes_sent_before = 0
 
@@ -80,7 +80,7 @@ class Cluster:
         return False
 
     def leave_world(self, lost: WorkersLostError) -> None:
-        """Give up the present world after a loss; the next `refresh` forms another. A static world raises."""
+        """Leave the present world after a loss; the next `refresh` forms another. A static world raises."""
         raise lost
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
@@ -123,19 +123,19 @@ class Cluster:
         return Member(name, self.worker, self.host, address, self.heartbeat.port)
 
     def _report_stall(self, peers: Sequence[tuple[Member, str]]) -> None:
-        """A worker that does not wait itself causes the stall; where all wait it is the network, and all are named."""
+        """Report the workers that are not waiting themselves. If all are, the network stalls, and all are reported."""
         self.on_stall([(member, activity) for member, activity in peers if "waiting" not in activity] or peers)
 
 
 class StaticCluster(Cluster):
-    """A world described in the environment by torchrun and the like."""
+    """A world that torchrun, mpirun or srun describes in environment variables."""
 
     def __init__(self, rank: int, world_size: int, local_world_size: int, device: torch.device) -> None:
         super().__init__(rank, world_size, local_world_size, device)
         if world_size == 1:
             return
         store, rank, world_size = next(rendezvous("env://", rank, world_size))
-        # After a restart the store still holds the addresses of dead workers: read only this attempt's keys.
+        # After a restart the store still holds the addresses of dead workers: use keys of this attempt only.
         store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         address = address_towards(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
         store.set(f"member-{rank}", json.dumps(vars(self._this_member(str(rank), address))))
@@ -144,7 +144,7 @@ class StaticCluster(Cluster):
 
 
 def join_cluster() -> Cluster:
-    """Join the other workers, if there are any, as the environment describes them."""
+    """Join the other workers, if the environment describes any."""
     defaults = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
     rank, world_size, local_rank, local_world_size = (
         int(os.environ.get(name, value)) for name, value in defaults.items()

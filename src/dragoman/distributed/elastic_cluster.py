@@ -1,12 +1,11 @@
-"""A world whose workers come and go, coordinated by torchft's lighthouse.
+"""A world that workers join and leave during a run, coordinated by torchft's lighthouse.
 
-Before each step every worker asks the lighthouse for the quorum: the workers that are alive and asking too. While it
-stays the same, nothing happens. When it changes, its workers connect anew and split the same batch.
+Before each step every worker requests the quorum from the lighthouse: the workers that are alive and have requested it
+too. While it stays the same, nothing happens. When it changes, its workers reconnect and split the same batch.
 
-Every machine runs a lighthouse, and every worker sends heartbeats to all of them; the first in their order that answers
-steadily is the one that is asked. So no machine is special, and the loss of the machine that started the run is a loss
-like any other. If a network partition leaves two halves that both continue, nothing is mixed: when they rejoin, the
-half with more steps is the run, and the other half takes over its state.
+Every machine runs a lighthouse, and every worker sends heartbeats to all of them and uses the first one that answers
+steadily. So the machine that started the run can be lost like any other. After a network partition both halves may
+continue; when they rejoin, all workers take over the state of the half with more steps.
 """
 
 import hashlib
@@ -27,7 +26,7 @@ from torch._C._distributed_c10d import TCPStore
 from torchft.coordination import LighthouseClient, Quorum
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.process_group import (
+from dragoman.distributed.worker_group import (
     NO_HEARTBEAT,
     Member,
     WorkerGroup,
@@ -35,26 +34,27 @@ from dragoman.distributed.process_group import (
     address_towards,
 )
 
-BEAT_S = 0.1
+HEARTBEAT_INTERVAL_S = 0.1
+POLL_S = 0.1
 ANSWER_S = 1.0
 """A lighthouse that has not answered for this long is skipped."""
 STEADY_S = 3.0
-"""A lighthouse that comes back is used only after this long, when all workers have noticed it: otherwise some workers
-would ask one lighthouse and some another."""
+"""A lighthouse that comes back is used only after this long, when all workers have noticed it: otherwise workers would
+use different lighthouses."""
 CONNECT_TIMEOUT = timedelta(seconds=1)
 QUORUM_TIMEOUT = timedelta(seconds=10)
 ASSEMBLY_S = 30.0
-"""Time that newly started workers wait for the rest of the run."""
+"""Time that newly started workers wait for the other workers of the run."""
 
 
 class ElasticCluster(Cluster):
-    """This worker's place in a world that changes."""
+    """An elastic world, as one of its workers sees it."""
 
     def __init__(
         self, lighthouses: Sequence[str], worker: int, workers: int, local_world_size: int, device: torch.device
     ) -> None:
         super().__init__(worker, workers, local_world_size, device)
-        # Sorted by worker, so that ranks follow; unique to this process, so that a restarted worker is another one.
+        # Names sort like worker numbers, which gives the ranks, and a restarted worker gets a new name.
         self._name = f"{worker:05d}-{uuid.uuid4().hex}"
         first = urlsplit(lighthouses[0])
         address = address_towards(first.hostname or "", first.port or 0)
@@ -65,7 +65,7 @@ class ElasticCluster(Cluster):
         self._fresh = True
         """True until this worker has been in a world."""
         self._losses = 0
-        """Groups that this worker has seen break: the same workers then form another one."""
+        """Groups that this worker has left after a loss. Part of the key, so that the next group has another one."""
         self._started_at = time.monotonic()
         self._requests = ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorum")
 
@@ -75,11 +75,11 @@ class ElasticCluster(Cluster):
             quorum = self._request_quorum()
             if quorum is None:
                 if self._group is not None:
-                    return False  # No lighthouse, but no worker is missing: the world stays as it is.
-                time.sleep(BEAT_S)
+                    return False  # No lighthouse answers, but no worker is missing: the world stays as it is.
+                time.sleep(POLL_S)
                 continue
             if self._group is None and self._should_wait(quorum):
-                time.sleep(BEAT_S)
+                time.sleep(POLL_S)
                 continue
             key = _quorum_key(quorum)
             if self._group is not None and key == self._key:
@@ -116,9 +116,9 @@ class ElasticCluster(Cluster):
             return None
         data = {**vars(self._member), "store_port": self._store.port, "losses": self._losses, "fresh": self._fresh}
         answer = self._requests.submit(lighthouse.quorum, data)
-        # If the lighthouse is lost meanwhile, the request is abandoned and the next lighthouse is asked.
+        # If the lighthouse stops answering, abandon the request and use the next lighthouse.
         while not answer.done() and self._choose_lighthouse() is lighthouse:
-            wait([answer], timeout=BEAT_S)
+            wait([answer], timeout=POLL_S)
         if answer.done():
             return answer.result()
         self._requests.shutdown(wait=False)
@@ -126,12 +126,12 @@ class ElasticCluster(Cluster):
         return None
 
     def _choose_lighthouse(self) -> "LighthouseConnection | None":
-        """The lighthouse to ask: the same for all workers, except for moments."""
+        """The lighthouse to use: the same for all workers, except while one starts or stops answering."""
         steady = next((lighthouse for lighthouse in self._lighthouses if lighthouse.is_steady), None)
         return steady or next((lighthouse for lighthouse in self._lighthouses if lighthouse.answers), None)
 
     def _should_wait(self, quorum: Quorum) -> bool:
-        """True at the start of the run, until all its workers are there."""
+        """True at the start of the run, until all its workers are present or `ASSEMBLY_S` has passed."""
         fresh = all(each["fresh"] for each in _worker_data(quorum))
         missing = len(quorum.participants) < self.workers
         return fresh and missing and time.monotonic() - self._started_at < ASSEMBLY_S
@@ -139,7 +139,7 @@ class ElasticCluster(Cluster):
     def _raise_if_members_left(self, quorum: Quorum) -> None:
         """Treat a member that is no longer in the quorum as lost.
 
-        If it were only left out, it might come back and form a world with the key of the one that it is still in.
+        Otherwise it might return and form a group with the key of the one that it has not left yet.
         """
         before = self._group.members if self._group is not None else ()
         present = {each.replica_id for each in quorum.participants}
@@ -148,7 +148,7 @@ class ElasticCluster(Cluster):
             raise WorkersLostError(gone, NO_HEARTBEAT)
 
     def _connect(self, key: str, quorum: Quorum) -> None:
-        """Form the group of a quorum's workers. The first one's TCP store is their rendezvous."""
+        """Connect the workers of a quorum. The TCP store of the first one is their rendezvous."""
         self._leave_group()
         data = _worker_data(quorum)
         members = [Member(**{field: each[field] for field in Member.__annotations__}) for each in data]
@@ -157,7 +157,7 @@ class ElasticCluster(Cluster):
         try:
             store = TCPStore(members[0].address, int(data[0]["store_port"]), is_master=False, timeout=QUORUM_TIMEOUT)
             self._group = WorkerGroup(key, store, rank, members, self.device, self.heartbeat, self._report_stall)
-        except RuntimeError as error:  # The host of the store is gone.
+        except RuntimeError as error:  # The worker with the store was lost.
             raise WorkersLostError([(members[0], "connecting")], str(error).splitlines()[0]) from None
 
     def _leave_group(self) -> None:
@@ -185,11 +185,11 @@ class LighthouseConnection:
 
     @property
     def is_steady(self) -> bool:
-        """True after it has answered for a while without a break."""
+        """True after it has answered for `STEADY_S` without a break."""
         return self.answers and time.monotonic() - self._answering_since > STEADY_S
 
     def quorum(self, data: dict[str, object]) -> Quorum | None:
-        """The workers that are alive and asking too; None if the lighthouse fails meanwhile."""
+        """The workers that are alive and have requested the quorum too; None if the lighthouse fails."""
         try:
             client = self._client or LighthouseClient(self._address, CONNECT_TIMEOUT)
             return client.quorum(
@@ -202,7 +202,7 @@ class LighthouseConnection:
         self._closed.set()
 
     def _send_heartbeats(self) -> None:
-        while not self._closed.wait(BEAT_S):
+        while not self._closed.wait(HEARTBEAT_INTERVAL_S):
             try:
                 client = self._client or LighthouseClient(self._address, CONNECT_TIMEOUT)
                 client.heartbeat(self._name, CONNECT_TIMEOUT)
@@ -219,6 +219,6 @@ def _worker_data(quorum: Quorum) -> list[dict[str, Any]]:
 
 
 def _quorum_key(quorum: Quorum) -> str:
-    """A key for the group of a quorum: the same for all its workers, and another after every loss."""
+    """A key for the group of a quorum: the same for all its workers, and a new one after every loss."""
     parts = [[each["name"], each["losses"]] for each in _worker_data(quorum)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
-"""Event sync: every worker's events reach every machine's run folder, so that any of them can show the whole run.
+"""Event sync: every worker's events are copied to every machine's run folder, so that any of them can show the run.
 
-Machines without a shared file system have logs of their own. Every few seconds all workers exchange the events recorded
-since, thinned to what a page shows, and one worker on each file system writes what its logs lack. A lost machine loses
-only its last seconds.
+Machines without a shared file system have event logs of their own. Every few seconds all workers exchange the events
+recorded since then, without those that the pages do not need, and one worker on each file system writes the events of
+the others. If a machine is lost, only the events of its last seconds are lost with it.
 """
 
 import threading
@@ -29,7 +29,7 @@ class EventSync:
         self._synced_at = time.monotonic()
 
     def add(self, event: Event) -> None:
-        """Queue an event, from any thread. Evaluations are equal on all workers, and of steps the last one suffices."""
+        """Queue an event, from any thread. Evaluations are equal on all workers; of steps, only the last is kept."""
         with self._lock:
             if isinstance(event, StepDone):
                 self._last_step = event

@@ -1,7 +1,8 @@
 """Heartbeats: each worker sends its peers a small datagram several times a second, with its present activity.
 
-A dead process closes its connections, which its peers notice at once. A frozen machine or a cut cable closes nothing: a
-collective would wait for minutes. Heartbeats tell a silent worker from a slow one within seconds.
+When a process ends, its connections are closed, and its peers notice at once. A frozen machine or a broken network
+closes nothing, and a collective would wait for minutes. Heartbeats distinguish a lost worker from a slow one within
+seconds.
 """
 
 import contextlib
@@ -13,14 +14,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-BEAT_S = 0.1
+HEARTBEAT_INTERVAL_S = 0.1
 SILENCE_S = 1.5
-"""A worker without a heartbeat for this long counts as lost. A busy machine misses a few beats, not fifteen; a worker
-declared lost by mistake rejoins with the next step."""
+"""A worker without a heartbeat for this long counts as lost. A busy machine misses a few heartbeats, not fifteen; a
+worker declared lost by mistake rejoins before the next step."""
 JOIN_S = 4.0
 """A peer that still reports another world this long after the present one was formed will not join it."""
 PORT_ERROR_S = 0.1
-"""Time for a machine to report that no process listens on a port any more."""
+"""Time for a machine to report that no process listens on a port."""
 MAX_MESSAGE_BYTES = 1024
 
 Address = tuple[str, int]
@@ -55,13 +56,13 @@ class Heartbeat:
             threading.Thread(target=run, name="heartbeat", daemon=True).start()
 
     def join(self, world: str, name: str, addresses: Mapping[str, Address]) -> None:
-        """Start to send heartbeats as `name` to the peers of a world. All of them count as heard of now."""
+        """Start to send heartbeats as `name` to the peers of a world. All of them count as heard now."""
         self._joined_at = time.monotonic()
         self._name, self._world = name, world
         self._peers = {peer: Peer(address, self._joined_at) for peer, address in addresses.items()}
 
     def leave(self) -> None:
-        """Report with every heartbeat that this worker is in no world now."""
+        """Report with every further heartbeat that this worker is in no world."""
         self._world = ""
 
     def missing(self) -> list[str]:
@@ -77,8 +78,8 @@ class Heartbeat:
     def find_lost(self) -> list[str]:
         """After a failure, the peers that caused it: their process has ended, or they are silent.
 
-        A peer that has left the world has lost a worker itself and is not the cause. It may have noticed a moment
-        earlier, so half of the silence is proof enough here.
+        A peer that has left the world has lost a worker itself and is not the cause. It may have noticed the loss
+        earlier, so half of `SILENCE_S` is enough here.
         """
         ended = self._find_ended()
         latest = time.monotonic() - SILENCE_S / 2
@@ -94,7 +95,7 @@ class Heartbeat:
         self._socket.close()
 
     def _find_ended(self) -> set[str]:
-        """Peers whose machine answers that no process listens on the port any more."""
+        """Peers whose machine answers that no process listens on their port."""
         with contextlib.ExitStack() as stack:
             probes = {}
             for name, peer in self._peers.items():
@@ -107,12 +108,12 @@ class Heartbeat:
         return {name for name, error in errors.items() if error == errno.ECONNREFUSED}
 
     def _send(self) -> None:
-        while not self._closed.wait(BEAT_S):
+        while not self._closed.wait(HEARTBEAT_INTERVAL_S):
             message = json.dumps([self._name, self._world, self.activity[:200]], ensure_ascii=False).encode()
             for peer in list(self._peers.values()):
                 try:
                     self._socket.sendto(message, peer.address)
-                except OSError:  # The network is down or the socket closed: peers notice the silence.
+                except OSError:  # The network is down or the socket is closed: peers notice that no heartbeat arrives.
                     continue
 
     def _receive(self) -> None:

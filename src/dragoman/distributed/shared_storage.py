@@ -1,8 +1,8 @@
-"""Shared storage: which workers write to the same file system, and which of them write checkpoints.
+"""Shared storage: the workers that write to the same file system, and the ones among them that write checkpoints.
 
 Machines with a shared file system have one run folder, the others have one each. Checkpoints are written by one worker
-on each of two machines, so that no single loss destroys the newest one: all workers have the same state, so a second
-copy needs no transfer.
+on each of two machines, so that the loss of one machine does not lose the newest checkpoint. All workers have the same
+state, so a second copy needs no transfer.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.process_group import Member
+from dragoman.distributed.worker_group import Member
 
 COPIES = 2
 
@@ -23,7 +23,7 @@ def find_shared_storage(cluster: Cluster, folder: Path) -> list[int]:
         folder.mkdir(parents=True, exist_ok=True)
         marker.touch()
     markers = cluster.all_gather_json(marker.name)
-    # List the folder instead of testing names: a network file system may have cached that they do not exist.
+    # List the folder instead of testing names: a network file system may have cached that a name does not exist.
     seen = {path.name for path in folder.iterdir()} if folder.exists() else set[str]()
     storage = cluster.all_gather_json(next((rank for rank, name in enumerate(markers) if name in seen), cluster.rank))
     with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""Synchronisation of whole training states: a worker that is behind takes over the state of the one furthest ahead.
+"""State sync: a worker that is behind gets the training state of the one that is furthest ahead.
 
 After every change of the world the workers compare their progress. Where all are at the same step of the same history,
-nothing is sent. Otherwise the worker that is furthest ahead broadcasts its whole state: to a newly started worker, to
-one that missed the last step, and to one that continued alone during a network partition.
+nothing is sent. Otherwise the worker that is furthest ahead broadcasts its whole state. This serves a newly started
+worker, one that missed the last step, and one that continued alone during a network partition.
 """
 
 import hashlib
@@ -22,22 +22,22 @@ TensorFiles = Mapping[str, Mapping[str, Tensor]]
 
 @dataclass(frozen=True)
 class ReplicaProgress:
-    """How far a worker has come. Later fields decide between equal earlier ones."""
+    """The progress of a worker: compared by step, then by `step_complete`."""
 
     step: int
     """-1 for a worker without any state."""
     step_complete: bool
     """True if the work due after the step, such as an evaluation, is done too."""
     history: str
-    """A hash of everything that led here: equal for workers that were together in every world so far."""
+    """A hash of all earlier states: equal for workers that were together in every world so far."""
 
 
 def compare_progress(cluster: Cluster, own: ReplicaProgress) -> tuple[int, list[ReplicaProgress], str]:
-    """The rank that is furthest ahead, every worker's progress, and the hash of the history from here on."""
+    """The rank that is furthest ahead, every worker's progress, and the new hash of the common history."""
     progress = [ReplicaProgress(*each) for each in cluster.all_gather_json(astuple(own))]
     furthest = max(range(len(progress)), key=lambda rank: (progress[rank].step, progress[rank].step_complete, -rank))
-    lineage = json.dumps([[member.name for member in cluster.members], [astuple(each) for each in progress]])
-    return furthest, progress, hashlib.sha256(lineage.encode()).hexdigest()[:16]
+    content = json.dumps([[member.name for member in cluster.members], [astuple(each) for each in progress]])
+    return furthest, progress, hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def broadcast_state(

@@ -1,4 +1,4 @@
-"""The numbers that travel beside a gradient, so that no step needs a second message."""
+"""Step statistics: the numbers sent together with a gradient, so that no step needs a second message."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class StepStats:
         return self.event_sync_requests > 0
 
     def straggler_s(self, rank: int) -> float:
-        """How much later than a worker the last one was ready."""
+        """Time that a worker waited for the last one to be ready."""
         return max(self.ready_s) - self.ready_s[rank]
 
     def pack(self) -> Tensor:
@@ -48,7 +48,7 @@ class StepStats:
 
     @classmethod
     def unpack(cls, packed: Tensor) -> "StepStats":
-        """The reverse. Reads all but the losses, so it waits for the device."""
+        """The reverse of `pack`. Reads all but the losses, so it waits for the device."""
         tokens, stops, syncs, norm_sq, *times = packed[LOSSES:].tolist()
         world_size = len(times) // 2
         return cls(
@@ -67,8 +67,8 @@ def packed_size(world_size: int) -> int:
     return LOSSES + SCALARS + 2 * world_size
 
 
-def place(value: float, rank: int, world_size: int) -> list[float]:
-    """A value at this worker's place among those of all workers, so that their sum holds each worker's own."""
+def at_rank(value: float, rank: int, world_size: int) -> list[float]:
+    """One entry per rank: `value` at this one, 0 elsewhere. The sum over all workers has every worker's value."""
     values = [0.0] * world_size
     values[rank] = value
     return values

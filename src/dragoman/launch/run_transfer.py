@@ -37,7 +37,7 @@ def receive(run: RunFolder, stream: IO[bytes]) -> None:
                 publish_folder(incoming.checkpoints / name, run.checkpoints / name)
         for link in (path for path in incoming.checkpoints.iterdir() if path.is_symlink()):
             if (run.checkpoints / link.readlink()).exists():
-                checkpoint.point(run.checkpoints / link.name, str(link.readlink()))
+                checkpoint.replace_link(run.checkpoints / link.name, str(link.readlink()))
         for path in incoming.path.iterdir():
             if path != incoming.checkpoints and not (run.path / path.name).exists():
                 shutil.move(path, run.path / path.name)

@@ -1,11 +1,11 @@
-"""Scalars on their way from a device to Python. Reading one at once would make a GPU wait for Python."""
+"""Asynchronous copies of scalars from a device. Reading one at once would make a GPU wait for Python."""
 
 import torch
 from torch import Tensor
 
 
 class AsyncScalars:
-    """A few numbers that are copied to the host in the background; on a CPU they are there already."""
+    """A few numbers that are copied to the host in the background; on a CPU nothing is copied."""
 
     def __init__(self, scalars: Tensor) -> None:
         self._copied: torch.cuda.Event | None = None
@@ -17,7 +17,7 @@ class AsyncScalars:
             self._copied.record()
 
     def values(self) -> list[float]:
-        """The numbers; waits until they have been copied."""
+        """The numbers. Waits until they have been copied."""
         if self._copied is not None:
             self._copied.synchronize()
         values: list[float] = self._scalars.tolist()

@@ -32,7 +32,7 @@ from torch import Tensor
 from dragoman.batching.data_loader import Position
 from dragoman.errors import DragomanError
 from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
-from dragoman.files import publish_folder, read_json, sweep, sync_folder, write_json
+from dragoman.files import publish_folder, read_json, remove_drafts, sync_folder, write_json
 from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription, read_tensors
 from dragoman.settings import CheckpointSettings
 
@@ -107,9 +107,9 @@ class Checkpoints:
         self._keep_best = settings.average if settings.average_of == "best" else 0
         self._record = record
         self._writer: threading.Thread | None = None
-        self._claimed = False
+        self._drafts_removed = False
         self.failure = ""
-        """The reason why the last checkpoint could not be written, if so."""
+        """The reason why the last checkpoint could not be written; empty if it was."""
 
     def save(self, take_snapshot: Callable[[], Snapshot], links: Sequence[str]) -> None:
         """Take a snapshot, and write it while training continues. Waits for the previous write, if necessary."""
@@ -121,7 +121,7 @@ class Checkpoints:
         self._writer.start()
 
     def wait(self) -> None:
-        """Wait for the write in progress, if there is one."""
+        """Wait for a write in progress to end."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
@@ -139,7 +139,7 @@ class Checkpoints:
             write_json(draft / CHECKSUMS_FILE, _checksums(draft))
             publish_folder(draft, self.folder / name)
             for link in (LAST, *links):
-                point(self.folder / link, name)
+                replace_link(self.folder / link, name)
             self._prune()
         except (OSError, SafetensorError) as error:
             self._fail(snapshot.state.step, draft, error)
@@ -158,7 +158,7 @@ class Checkpoints:
         )
 
     def _prune(self) -> None:
-        """Keep the newest, the targets of links, and the best ones that are to be averaged."""
+        """Remove all checkpoints but the newest, the targets of links, and the best ones that are to be averaged."""
         present = names(self.folder)
         linked = {(self.folder / link).resolve().name for link in (LAST, BEST_LOSS, BEST_BLEU)}
         kept = {*present[: self._keep_last], *best(self.folder, self._keep_best), *linked}
@@ -166,12 +166,12 @@ class Checkpoints:
             if name not in kept:
                 shutil.rmtree(self.folder / name)
 
-    def claim(self) -> None:
-        """Start to write here, as the only writer: remove drafts that a killed writer has left."""
+    def start_writing(self) -> None:
+        """Prepare the folder as its only writer: remove the drafts of a killed writer, once."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not self._claimed:
-            sweep(self.folder)
-        self._claimed = True
+        if not self._drafts_removed:
+            remove_drafts(self.folder)
+        self._drafts_removed = True
 
     def newest_valid(self) -> Path | None:
         """The newest checkpoint with correct checksums. Damaged ones are reported and skipped."""
@@ -219,8 +219,8 @@ def best(folder: Path, count: int) -> list[str]:
     return sorted((name for name, loss in losses.items() if loss is not None), key=lambda name: losses[name])[:count]
 
 
-def point(link: Path, target: str) -> None:
-    """Create or move a symbolic link atomically."""
+def replace_link(link: Path, target: str) -> None:
+    """Create or replace a symbolic link atomically."""
     draft = link.with_name(f".{link.name}.{uuid.uuid4().hex[:8]}")
     draft.symlink_to(target)
     draft.replace(link)
@@ -228,7 +228,7 @@ def point(link: Path, target: str) -> None:
 
 
 def find_damage(folder: Path) -> str | None:
-    """The damage of a checkpoint; None if every file matches its checksum."""
+    """The first problem found in a checkpoint; None if every file matches its checksum."""
     try:
         expected = read_json(folder / CHECKSUMS_FILE)
         found = _checksums(folder)
@@ -243,7 +243,7 @@ def find_damage(folder: Path) -> str | None:
 
 
 def identity(folder: Path) -> str:
-    """A hash that copies of a checkpoint share, and no other checkpoint has."""
+    """A hash of the contents: equal for copies of a checkpoint, different for any other."""
     return hashlib.sha256((folder / CHECKSUMS_FILE).read_bytes()).hexdigest()[:16]
 
 

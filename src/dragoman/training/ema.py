@@ -1,11 +1,11 @@
-"""Exponential moving average of the weights: smoother than any single step's."""
+"""Exponential moving average of the weights, less noisy than the weights of a single step."""
 
 import torch
 from torch import nn
 
 
 class EMA:
-    """An average that follows the model's weights, and can trade places with them."""
+    """An exponential moving average of a model's weights, which can be swapped with them."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
@@ -14,7 +14,7 @@ class EMA:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        # A shorter memory early on: the average would otherwise hold on to the random initial weights.
+        # A lower decay in the first steps: otherwise the random initial weights would dominate the average.
         decay = min(self._decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(list(self.weights.values()), list(self._parameters.values()), 1 - decay)
 
@@ -22,6 +22,6 @@ class EMA:
     def swap(self) -> None:
         """Swap the model's weights and the average; a second call swaps them back."""
         for name, parameter in self._parameters.items():
-            kept = parameter.detach().clone()
+            current = parameter.detach().clone()
             parameter.copy_(self.weights[name])
-            self.weights[name].copy_(kept)
+            self.weights[name].copy_(current)

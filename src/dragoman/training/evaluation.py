@@ -29,7 +29,7 @@ class Quality:
 
 
 class TranslationJudge(Protocol):
-    """Translates and scores. Passed in, because decoding is a later stage than training."""
+    """Translates and scores. Passed in by the caller: training must not import decoding, which is a later stage."""
 
     def translate(self, model: Transformer, lines: Sequence[str]) -> list[str]: ...
 
@@ -58,7 +58,7 @@ class Evaluator:
         quality, samples = None, []
         if translations:
             sources, references = self.data.text("valid")
-            # Every worker has all translations, but only one needs to score them.
+            # Every worker has all translations; scoring them once is enough.
             scores = None
             if self.cluster.is_main:
                 scores = asdict(self.judge.score(translations, references[: len(translations)]))
@@ -106,7 +106,7 @@ class Evaluator:
         return loss, nll, int(count)
 
     def _translate(self, model: Transformer) -> list[str]:
-        """Translations of the first validation sentences, in order; each worker translates every n-th."""
+        """Translations of the first validation sentences, in order. Of n workers, each translates every n-th."""
         if not self.settings.evaluation.bleu:
             return []
         lines = self.data.text("valid")[0]

@@ -1,4 +1,4 @@
-"""The event recorder: stamps each event with its worker, and passes it to the log, the event sync and the views."""
+"""The event recorder: stamps each event with its worker, and passes it to the log, the event sync and the sinks."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class EventRecorder:
     ) -> None:
         self._log, self._cluster = log, cluster
         self._make_sinks = make_sinks
-        """Called with the first event that this worker has to show."""
+        """Called with the first event to show; only on the main worker."""
         self.event_sync = EventSync(run)
         self._sinks: Sequence[Sink] = []
         reads_sensors = os.environ.get("LOCAL_RANK", "0") == "0"
@@ -34,7 +34,7 @@ class EventRecorder:
         if isinstance(event, RunEnded):
             self._stop_sensors()  # The end of a run is the last event of its log.
         event = self.log(event)
-        # The main worker may change: where machines come and go, the next one takes over.
+        # In an elastic world another worker may become the main one.
         if self._cluster.is_main:
             self._sinks = self._sinks or self._make_sinks(event)
             for sink in self._sinks:

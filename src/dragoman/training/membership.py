@@ -1,4 +1,4 @@
-"""Membership and recovery: workers join, catch up, are lost and roll back here, so that the loop need not know.
+"""Membership and recovery: workers that join, catch up, get lost or roll back. The training loop only calls `sync`.
 
 After `sync` all workers of the present world have equal state, know each other's shares of the batch, and use the same
 exchange method.
@@ -13,10 +13,10 @@ from dragoman.batching.data_loader import BatchStream
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.balance import ShareBalancer
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_shared_storage
 from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
 from dragoman.distributed.step_stats import StepStats
+from dragoman.distributed.worker_group import Member, WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.events import CollectiveStalled, Event, ExchangeChosen, RolledBack, SharesChanged, WorkersLost
 from dragoman.settings import Settings
@@ -66,8 +66,9 @@ class Membership:
         self._balancer = ShareBalancer([1.0])
         self._choice = ExchangeChoice(PLAIN)
         self._history = ""
+        """See `ReplicaProgress.history`."""
         self._recovery_point: Snapshot | None = None
-        """The last synchronisation of an elastic world whose workers update locally in between."""
+        """State at the last synchronisation, where an elastic world takes local steps in between."""
         cluster.on_stall = self._report_stall
 
     @property
@@ -92,15 +93,15 @@ class Membership:
         return True
 
     def sync(self) -> None:
-        """Before a step: join the present world, and bring its workers together if it has changed."""
+        """Before a step: join the present world, and synchronise its workers if it has changed."""
         self._timer.enter("exchange")
-        # Weights that differ between synchronisations cannot be sent to a joining worker: it waits for the next one.
+        # Between synchronisations the weights differ, and none could be sent to a joining worker: it waits.
         changed = self._replica.exchange.in_sync and self._cluster.refresh()
         if changed or not self._batches.is_open:
             self._form_world()
 
     def _form_world(self) -> None:
-        """Bring all workers of a new world to the same state, and agree on who does what."""
+        """Bring all workers of a new world to the same state, and agree on shares, checkpoint writers and exchange."""
         self._step_log.flush()
         self._timer.enter("outside")
         cluster, shares = self._cluster, self._settings.training.shares
@@ -109,7 +110,7 @@ class Membership:
         self.storage = find_shared_storage(cluster, self._checkpoints.folder)
         self._checkpoint_writers = choose_checkpoint_writers(self.storage, cluster.members)
         if self.writes_checkpoints:
-            self._checkpoints.claim()
+            self._checkpoints.start_writing()
         fixed = None if isinstance(shares, str) else [shares[member.worker] for member in cluster.members]
         self._balancer = ShareBalancer(
             fixed or [1.0] * cluster.world_size, adaptive=shares == "auto" and cluster.machines > 1
@@ -141,9 +142,9 @@ class Membership:
         parameters = list(replica.model.parameters())
         compute_s = self._train_step.last_compute_s
         choice = choose_exchange.decide(settings, cluster, parameters, compute_s, self._time_step, known_link)
-        carried = replica.exchange.state_dict()
+        state = replica.exchange.state_dict()
         replica.exchange = choose_exchange.build(choice, settings, cluster, parameters)
-        replica.exchange.load_state_dict(carried)
+        replica.exchange.load_state_dict(state)
         if choice.method != self._choice.method and cluster.world_size > 1:
             self._record(
                 ExchangeChosen(
@@ -155,10 +156,10 @@ class Membership:
                 )
             )
         self._choice = choice
-        self._keep_recovery_point()
+        self.keep_recovery_point()
 
     def _time_step(self) -> float:
-        """Compute time of a step, from running the next batch twice: the first run is cold."""
+        """Compute time of a step, from running the next batch twice: the first run warms up."""
         batch, state = next(self._batches), self._replica.state
         for _ in range(2):
             self._train_step(batch, state.step + 1, self._cluster.rank)
@@ -168,15 +169,15 @@ class Membership:
         self._open_batches()
         return self._train_step.last_compute_s
 
-    def after_exchange(self, stats: StepStats) -> None:
-        """After a synchronisation: let the shares follow the workers' speeds, and keep a recovery point."""
+    def rebalance(self, stats: StepStats) -> None:
+        """After a synchronisation: adapt the shares to the workers' speeds."""
         other_s = [max(0.0, ready - compute) for ready, compute in zip(stats.ready_s, stats.compute_s, strict=True)]
         if self._balancer.update(stats.compute_s, other_s):
             self._record(SharesChanged(step=self._replica.state.step, shares=list(self._balancer.shares)))
             self._open_batches()
-        self._keep_recovery_point()
 
-    def _keep_recovery_point(self) -> None:
+    def keep_recovery_point(self) -> None:
+        """After a synchronisation: keep the state to return to if a worker is lost, where the exchange needs one."""
         needed = self._replica.exchange.needs_recovery_point
         self._recovery_point = self._replica.snapshot() if needed else None
 
@@ -194,7 +195,7 @@ class Membership:
             self._replica.restore(self._recovery_point)
 
     def roll_back(self) -> bool:
-        """Return to the last good checkpoint with a lower learning rate. False if that has been tried too often."""
+        """Return to the newest checkpoint with a lower learning rate. False after `MAX_ROLLBACKS`."""
         self._step_log.flush()
         state, skips = self._replica.state, self._step_log.consecutive_skips
         if state.rollbacks >= MAX_ROLLBACKS:

@@ -18,7 +18,6 @@ class Optimizer:
         others = [(name, parameter) for name, parameter in named if not _is_matrix(name, parameter)]
         adamw_groups = [{"params": _values(others), "weight_decay": 0.0}]
         self._optimizers: list[torch.optim.Optimizer] = []
-        self._names = [name for name, _ in others]
         if settings.algorithm == "muon":
             parts = [_parts(name) for name, _ in matrices]
             self._optimizers.append(Muon(_values(matrices), parts, settings.weight_decay))
@@ -39,15 +38,16 @@ class Optimizer:
             optimizer.step()
 
     def clip_and_step(self, learning_rate: float, norm: float, clip_norm: float) -> None:
-        """A step with the gradient clipped to `clip_norm`; 0 is no clipping."""
+        """Clip the gradient of norm `norm` to `clip_norm` (0: no clipping), and step."""
         if clip_norm and norm > clip_norm:
             torch._foreach_mul_(
-                [parameter.grad for *_, parameter in self._owned() if parameter.grad is not None], clip_norm / norm
+                [parameter.grad for *_, parameter in self._named_parameters() if parameter.grad is not None],
+                clip_norm / norm,
             )
         self.step(learning_rate)
 
     def clip_and_step_if_finite(self, learning_rate: float, loss: Tensor, norm: Tensor, clip_norm: float) -> None:
-        """The same on a GPU, without waiting to know loss and norm: nothing changes where one is not finite."""
+        """The same without reading loss and norm from a GPU: nothing changes if one of them is not finite."""
         found_inf = (~(loss + norm).isfinite()).float()
         grad_scale = (norm / clip_norm).clamp(min=1.0) if clip_norm else None
         for optimizer in self._optimizers:
@@ -60,7 +60,7 @@ class Optimizer:
         """All state as tensors, named `parameter/quantity`."""
         return {
             f"{name}/{quantity}": torch.as_tensor(value)
-            for name, optimizer, parameter in self._owned()
+            for name, optimizer, parameter in self._named_parameters()
             for quantity, value in optimizer.state.get(parameter, {}).items()
         }
 
@@ -69,13 +69,14 @@ class Optimizer:
         for key, value in state.items():
             name, _, quantity = key.rpartition("/")
             by_parameter.setdefault(name, {})[quantity] = value
-        for name, optimizer, parameter in self._owned():
+        for name, optimizer, parameter in self._named_parameters():
             quantities = by_parameter.get(name, {})
             optimizer.state[parameter] = {
                 quantity: value.to(parameter.device, copy=True) for quantity, value in quantities.items()
             }
 
-    def _owned(self) -> Iterable[tuple[str, torch.optim.Optimizer, Tensor]]:
+    def _named_parameters(self) -> Iterable[tuple[str, torch.optim.Optimizer, Tensor]]:
+        """All parameters with their names and optimizers."""
         names = iter(self._names)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
@@ -83,17 +84,18 @@ class Optimizer:
                     yield next(names), optimizer, parameter
 
 
+_FUSED = {"qkv.": 3, "key_value.": 2}
+"""Matrices stacked in one parameter, by a part of its name."""
+
+
 def _is_matrix(name: str, parameter: Tensor) -> bool:
-    """True for the weights of linear layers. Embeddings are lookup tables, not linear maps."""
+    """True for the weights of linear layers. An embedding is a lookup table, not a linear map."""
     return parameter.ndim == 2 and "embedding" not in name
 
 
 def _parts(name: str) -> int:
-    """Number of matrices fused in one parameter. A gated feed-forward's two halves count as one."""
+    """Number of matrices fused in one parameter. The two halves of a gated feed-forward layer count as one."""
     return next((count for fused, count in _FUSED.items() if fused in name), 1)
-
-
-_FUSED = {"qkv.": 3, "key_value.": 2}
 
 
 def _values(named: Iterable[tuple[str, nn.Parameter]]) -> list[nn.Parameter]:

@@ -1,4 +1,4 @@
-"""One worker's copy of everything in training: model, optimizer, moving average, exchange state and progress."""
+"""A replica: one worker's model, optimizer, moving average, exchange state and progress."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from dragoman.training.optimizer import Optimizer
 
 @dataclass
 class Replica:
-    """Equal on all workers whenever they are synchronised."""
+    """One worker's training state. Equal on all workers whenever they are synchronised."""
 
     model: Transformer
     optimizer: Optimizer
@@ -40,7 +40,7 @@ class Replica:
         return Snapshot(self.state, copy_tensors(self.ema.weights), trained, optimizer)
 
     def restore(self, snapshot: Snapshot, *, step_complete: bool = True) -> None:
-        """Replace everything by a snapshot."""
+        """Load a snapshot."""
         self.model.load_state_dict(dict(snapshot.trained or snapshot.weights))
         self.optimizer.load_state_dict(snapshot.optimizer)
         if self.ema is not None:
@@ -57,7 +57,7 @@ class Replica:
     def apply_gradients(
         self, learning_rate: float, clip_norm: float, loss: Tensor, norm: Tensor, is_finite: bool | None
     ) -> None:
-        """Update the weights and their average, unless the step is not finite; None: the device decides by itself."""
+        """Update the weights and their average, unless the step is not finite; None: only the device knows yet."""
         learning_rate *= self.exchange.learning_rate_factor
         if is_finite is None:
             self.optimizer.clip_and_step_if_finite(learning_rate, loss, norm, clip_norm)
@@ -71,7 +71,7 @@ class Replica:
 
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
-        """Put the moving average, if there is one, in the model's place for an evaluation."""
+        """Evaluate with the moving average, if there is one, instead of the weights as trained."""
         if self.ema is not None:
             self.ema.swap()
         try:

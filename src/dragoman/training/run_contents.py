@@ -1,5 +1,6 @@
 """The contents of a run or a checkpoint, as plain data."""
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -58,19 +59,15 @@ def _describe_checkpoint(folder: Path) -> dict[str, Any]:
         file.name: {"bytes": file.stat().st_size, "holds": CHECKPOINT_FILES.get(file.name, "")}
         for file in sorted(folder.iterdir())
     }
-    numbers: Counter[str] = Counter()
+    parameters: Counter[str] = Counter()
     with safe_open(folder / WEIGHTS_FILE, "pt") as weights:
         for name in weights.keys():  # noqa: SIM118 (no mapping: it has no iterator)
-            shape = weights.get_slice(name).get_shape()
-            product = 1
-            for extent in shape:
-                product *= extent
-            numbers[name.partition(".")[0]] += product
+            parameters[name.partition(".")[0]] += math.prod(weights.get_slice(name).get_shape())
     return {
         "checkpoint": str(folder),
         "step": read_json(folder / STATE_FILE)["step"] if (folder / STATE_FILE).exists() else None,
         "bytes": sum(file["bytes"] for file in files.values()),
         "files": files,
-        "parameters": dict(numbers),
+        "parameters": dict(parameters),
         "damage": find_damage(folder) if (folder / CHECKSUMS_FILE).exists() else None,
     }

@@ -1,4 +1,4 @@
-"""Learning-rate schedules as pure functions. `docs/train.md` shows their shapes and when to use which.
+"""Learning-rate schedules as pure functions. `docs/train.md` describes their shapes and uses.
 
 Steps count from 1, so that the first update has a rate above zero.
 """

@@ -1,4 +1,4 @@
-"""The events that open a run: its workers, model and data."""
+"""The first events of a run: its workers, model and data."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The step log: each step becomes an event as soon as its numbers have arrived from the device."""
+"""The step log: records each step as an event as soon as its loss has been copied from the device."""
 
 import math
 from collections import deque
@@ -18,17 +18,17 @@ from dragoman.training.async_scalars import AsyncScalars
 from dragoman.training.train_step import WorkerGradients
 
 MAX_UNREAD_STEPS = 2
-"""Steps on a GPU whose losses may still be on their way: reading at once would make the GPU wait for Python."""
+"""Steps whose losses may stay on a GPU for now: reading them at once would make the GPU wait for Python."""
 
 
 @dataclass(frozen=True)
 class SyncTimes:
-    """When the workers were ready for an exchange, in the world of that moment."""
+    """Times until the workers were ready for an exchange. They refer to the ranks of the world of that moment."""
 
     ready_s: Sequence[float] = ()
     """Time each worker took until it was ready, by rank; empty where there was no exchange."""
     straggler_s: float = 0.0
-    """How much later than this worker the last one was ready."""
+    """Time that this worker waited for the last one to be ready."""
 
     @classmethod
     def of(cls, stats: StepStats, rank: int) -> "SyncTimes":
@@ -37,12 +37,12 @@ class SyncTimes:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A step that was taken. Its numbers may not have arrived yet."""
+    """A completed step. Its loss and gradient norm may still be on the device."""
 
     batch: WorkerBatch
     step: int
     target_tokens: int
-    """Target tokens that the loss sums are over."""
+    """Number of target tokens in the loss sums."""
     learning_rate: float
     compute_s: float
     compile_s: float
@@ -54,7 +54,7 @@ class StepRecord:
     """The two loss sums and the gradient norm."""
 
     def numbers(self) -> tuple[float, float, float]:
-        """Loss and negative log-likelihood a token, and the gradient norm."""
+        """Loss and negative log-likelihood per token, and the gradient norm."""
         loss_sum, nll_sum, norm = self.scalars.values()
         return loss_sum / max(self.target_tokens, 1), nll_sum / max(self.target_tokens, 1), norm
 
@@ -65,7 +65,7 @@ class StepRecord:
 
 @dataclass
 class _TimedRecord:
-    """A step with its seconds by part."""
+    """A step and its time in seconds by part."""
 
     record: StepRecord
     spent_s: dict[Part, float]
@@ -90,7 +90,7 @@ class StepLog:
         self._compile_timer = CompileTimer()
         self._bytes_recorded = 0
         self._last_sync = SyncTimes()
-        """Of the last synchronisation of local steps, until a step is recorded with it."""
+        """Of the last synchronisation of local steps, until the next step's record takes it."""
 
     def note_sync(self, stats: StepStats) -> None:
         """Keep the times of a synchronisation for the next step of a method that has none of its own."""
@@ -107,7 +107,7 @@ class StepLog:
         *,
         synchronous: bool,
     ) -> StepRecord:
-        """The record of a step, whose numbers are on their way from the device."""
+        """The record of a step. Starts to copy its numbers from the device."""
         sync = SyncTimes.of(stats, self._cluster.rank) if synchronous else self._last_sync
         self._last_sync = SyncTimes()
         sent_bytes, self._bytes_recorded = self._cluster.bytes_sent - self._bytes_recorded, self._cluster.bytes_sent
@@ -126,7 +126,7 @@ class StepLog:
         )
 
     def add(self, record: StepRecord, *, wait: bool) -> None:
-        """Add a step. Without `wait`, the last few may stay unread for now."""
+        """Add a step. Without `wait`, the last `MAX_UNREAD_STEPS` may stay unread."""
         self._unread.append(_TimedRecord(record, self._take_times()))
         self._read(all_but=0 if wait else MAX_UNREAD_STEPS)
 

@@ -10,7 +10,7 @@ EXIT_AT_ONCE = 130
 
 
 class StopSignal:
-    """True in `requested` once this worker was asked to stop."""
+    """Handles stop signals: `requested` is True after the first one."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -18,7 +18,7 @@ class StopSignal:
 
     def handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (signature of a signal handler)
         self.requested = True
-        # Only Ctrl-C counts: an agent that stops its workers sends SIGTERM after the terminal has sent SIGINT.
+        # SIGTERM is not counted: an agent that stops its workers sends it after the terminal has sent SIGINT.
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
             os._exit(EXIT_AT_ONCE)

@@ -95,14 +95,14 @@ class TrainStep:
                 if not is_out_of_memory(error) or len(micro_batches) >= len(batch.pairs):
                     raise
                 reason = str(error).splitlines()[0]
-            # Outside of the handler, so that the failed pass and its memory are gone.
+            # Outside of the handler: there, the traceback would keep the failed pass and its memory alive.
             self._model.zero_grad()
             limit = self._loader.micro_batch_tokens = max(1, limit // 2)
             micro_batches = self._loader.split(batch.pairs, limit)
             self._record(MicroBatchesSplit(step=step, micro_batches=len(micro_batches), reason=reason))
 
     def _add_gradients(self, micro_batch: Batch, *, first: bool) -> None:
-        """Add a micro-batch's gradients to the present ones. A CUDA graph can only overwrite them."""
+        """Add a micro-batch's gradients to those of the previous ones. A CUDA graph can only overwrite them."""
         if self._dropout_seeds is not None:
             self._dropout_seeds.random_(-(2**31), 2**31)
         if first or self._dropout_seeds is None:
@@ -118,9 +118,9 @@ class TrainStep:
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     def _seed(self, step: int, rank: int) -> None:
-        """A seed for every step and rank: dropout is the same again after a resume."""
+        """Seed torch for a step and rank, so that dropout is the same again after a resume."""
         seed = (self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + rank
-        torch.manual_seed(seed % 2**63)  # torch takes no more bits.
+        torch.manual_seed(seed % 2**63)  # torch accepts no larger seed.
 
     def _forward_backward(self, micro_batch: Batch) -> None:
         with self._precision.autocast():

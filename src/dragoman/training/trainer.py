@@ -13,8 +13,8 @@ from dragoman.batching.data_loader import BatchStream, DataLoader, WorkerBatch
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.event_sync import EventSync
-from dragoman.distributed.process_group import WorkersLostError
-from dragoman.distributed.step_stats import StepStats, place
+from dragoman.distributed.step_stats import StepStats, at_rank
+from dragoman.distributed.worker_group import WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.events import Event, RunEnded, WorldChanged
 from dragoman.model.architecture import Architecture
@@ -38,7 +38,7 @@ from dragoman.training.stop_signal import StopSignal
 from dragoman.training.train_step import TrainStep, WorkerGradients
 
 NORM_EVERY = 8
-"""Steps between measurements of how much the workers' gradients differ."""
+"""Steps between measurements of the workers' own gradient norms, which show the gradient noise."""
 
 
 class Trainer:
@@ -104,7 +104,7 @@ class Trainer:
     def _advance(self, stop: StopSignal) -> str | None:
         """One step and the work due after it. Returns the reason to end, if there is one."""
         replica, timer, heartbeat = self._replica, self._timer, self._cluster.heartbeat
-        self._membership.sync()  # Who is here, equal weights, who takes which share.
+        self._membership.sync()  # The workers of this step, with equal weights, and their shares of the batch.
         if replica.step_complete:
             step = replica.state.step + 1
             if step > self._settings.training.steps:
@@ -125,29 +125,26 @@ class Trainer:
         return self._complete_step()
 
     def _collect_stats(self, batch: WorkerBatch, gradients: WorkerGradients, step: int, stop: StopSignal) -> StepStats:
-        """This worker's statistics of a step, which travel beside its gradient."""
+        """This worker's statistics of a step, which are sent together with its gradient."""
         rank, world_size = self._cluster.rank, self._cluster.world_size
         compute_s, ready_s = gradients.compute_s, self._timer.ready_s(gradients.compute_s)
         norm_sq = 0.0
-        if self._measures_worker_norm(step) and batch.worker_target_tokens:
-            # The gradient is divided by the tokens of the whole batch, not by those of the share.
+        if self._membership.averages_gradients and step % NORM_EVERY == 0 and batch.worker_target_tokens:
+            # The gradient is divided by the tokens of the global batch, not by those of the share.
             scale = batch.target_tokens / batch.worker_target_tokens
             norm_sq = float(self._replica.gradient_norm()) ** 2 * scale
         return StepStats(
             losses=gradients.losses,
             target_tokens=batch.worker_target_tokens,
-            compute_s=place(compute_s, rank, world_size),
-            ready_s=place(ready_s, rank, world_size),
+            compute_s=at_rank(compute_s, rank, world_size),
+            ready_s=at_rank(ready_s, rank, world_size),
             stop_requests=stop.requested,
             event_sync_requests=world_size > 1 and self._event_sync.due,
             worker_gradient_norm_sq=norm_sq,
         )
 
-    def _measures_worker_norm(self, step: int) -> bool:
-        return self._membership.averages_gradients and step % NORM_EVERY == 0
-
     def _update(self, batch: WorkerBatch, gradients: WorkerGradients, stats: StepStats, step: int) -> None:
-        """Update the weights, unless loss or gradient are not finite, and log the step."""
+        """Update the weights, unless the loss or the gradient is not finite, and log the step."""
         replica, settings = self._replica, self._settings
         norm = replica.gradient_norm()
         learning_rate = learning_rate_at(step, settings.schedule, settings.training.steps, settings.model.d_model)
@@ -157,7 +154,7 @@ class Trainer:
         )
         replica.state = replace(replica.state, step=step, position=batch.next_position, loss=None)
         replica.step_complete = False
-        # A GPU must not wait for Python to read the loss; but where workers decide together, all must have read it.
+        # A GPU must not wait for Python to read the loss. Several workers must read it, to take the same branch.
         reads_late = self._cluster.device.type == "cuda" and self._cluster.world_size == 1
         is_finite = None if reads_late else record.is_finite()
         replica.apply_gradients(learning_rate, settings.optimizer.clip_norm, stats.losses[0], norm, is_finite)
@@ -184,17 +181,19 @@ class Trainer:
             self._checkpoints.save(replica.snapshot, links)
         replica.step_complete = True
         if stats is not None:
-            self._after_exchange(stats)
+            self._on_synchronized(stats)
         if reviews:
             self._membership.choose_exchange()
         if stops:
             return "interrupted"
         return self._finish("patience") if patience_exhausted(replica.state, settings.evaluation) else None
 
-    def _after_exchange(self, stats: StepStats) -> None:
+    def _on_synchronized(self, stats: StepStats) -> None:
+        """Use the stats of all workers: step times, shares of the batch, and the next event sync."""
         self._step_log.note_sync(stats)
-        self._membership.after_exchange(stats)
-        # While weights are on their way, event messages would have to wait for them.
+        self._membership.rebalance(stats)
+        self._membership.keep_recovery_point()
+        # A pending all-reduce of weights would delay the event messages.
         if self._replica.exchange.in_sync and stats.event_sync_requested:
             self._event_sync.sync(self._cluster, self._membership.storage)
 
@@ -209,7 +208,7 @@ class Trainer:
         return links
 
     def _finish(self, reason: str) -> str:
-        """Average checkpoints, if so set, before the run ends for this reason."""
+        """Average checkpoints if `checkpoint.average` is set. Returns the reason of the end unchanged."""
         if self._settings.checkpoint.average:
             self._checkpoints.wait()
             averaged = save_average(
@@ -233,7 +232,7 @@ class Trainer:
             )
 
     def _take_times(self) -> dict[Part, float]:
-        """Seconds by part since the last call; all of them count as the run's time."""
+        """Seconds by part since the last call. Adds them to the elapsed time of the run."""
         spent_s = self._timer.take()
         self._replica.add_elapsed(sum(spent_s.values()))
         return spent_s

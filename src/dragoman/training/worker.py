@@ -11,7 +11,7 @@ import torch
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster, join_cluster
-from dragoman.distributed.process_group import WorkersLostError
+from dragoman.distributed.worker_group import WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.event_log import EventLog
 from dragoman.events import Event, PeakMeasured
@@ -41,7 +41,7 @@ OpenSinks = Callable[[RunFolder, Settings, Event], Sequence[Sink]]
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """The settings, data and run folder of a training."""
+    """The settings, data set and run folder of `train`."""
 
     settings: Settings
     data: Path
@@ -51,13 +51,13 @@ class TrainingJob:
 
 
 def train(job: TrainingJob, make_judge: MakeJudge, open_sinks: OpenSinks) -> str:
-    """Train as the environment describes: alone, or as one of several workers. Returns the reason of the end."""
+    """Train alone, or as one of several workers if the environment says so. Returns the reason why the run ended."""
     if job.threads:
         torch.set_num_threads(job.threads)
     cluster = join_cluster()
     stop = StopSignal()
     try:
-        with stop.listening():  # Only now: a worker that is still waiting for others has nothing to save.
+        with stop.listening():  # Not earlier: a worker that still waits for others has nothing to save.
             reason = _train(job, cluster, stop, make_judge, open_sinks)
     except WorkersLostError as lost:
         print(f"error: {lost}", file=sys.stderr, flush=True)
@@ -74,9 +74,9 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_judge: Mak
     check_shares(job.settings, cluster.workers)
     problem = open_run(run, job.settings, data)
     log = EventLog(run.events_of(cluster.worker)) if problem is None else None
-    if log is not None and not log.claim():
+    if log is not None and not log.lock():
         problem = f"{run.path} is being trained by another process: wait until it ends, or choose another --out."
-    # In a static world all workers must know of a problem that only one has: they would wait for it.
+    # In a static world a problem of one worker must stop all of them: otherwise they would wait for it.
     if found := [each for each in cluster.all_gather_json(problem) if each is not None]:
         raise DragomanError(found[0])
     assert log is not None
@@ -94,7 +94,7 @@ def open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
     """Create the run folder, or check that its run can resume with these settings. Returns the problem, if any."""
     try:
         run.path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(run.path.parent):  # The workers of a machine come here at the same time.
+        with locked(run.path.parent):  # All workers of a machine do this at the same time.
             return _open_run(run, settings, data)
     except OSError as error:
         return f"{run.path} cannot be written ({error.strerror}): free space there, or choose another --out."
@@ -130,12 +130,15 @@ def _changed_settings(earlier: Settings, now: Settings) -> list[str]:
 
 
 def check_shares(settings: Settings, workers: int) -> None:
+    """Raise if `training.shares` does not have one share for each worker."""
     shares = settings.training.shares
     if not isinstance(shares, str) and len(shares) != workers:
-        named = f"training.shares = {list(shares)} has {len(shares)} entries"
-        raise DragomanError(f"{named}, but there are {workers} workers: give one share for each worker.")
+        raise DragomanError(
+            f"training.shares = {list(shares)} has {len(shares)} entries, but there are {workers} workers: "
+            "give one share for each worker."
+        )
 
 
 def launched_externally() -> bool:
-    """True if torchrun or the like has already created a world that this process belongs to."""
+    """True if torchrun, mpirun or srun has started this process as one of several workers."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ

@@ -1,12 +1,12 @@
-"""Gradient exchange: the only place where gradients cross from machine to machine. One file a method.
+"""Gradient exchange: the only place where gradients are sent between workers. One file per method.
 
-| method | on the wire, each step | loss of precision |
+| method | sent in each step | loss of precision |
 |---|---|---|
 | `plain` | the gradient in float32 | none |
-| `bf16` | the gradient in bfloat16 | bits well below a gradient's noise |
+| `bf16` | the gradient in bfloat16 | rounding, well below the gradient noise |
 | `powersgd` | two low-rank factors for each matrix | the residual is added to the next step's gradient |
-| `local` | every few steps the change of the weights, overlapped with training | workers drift apart in between |
+| `local` | the change of the weights, every few steps, overlapped with compute | weights differ in between |
 
 Each worker's gradient is already divided by the tokens of the global batch, so sums are exact for any shares.
-`StepStats` travel beside the gradient.
+`StepStats` are sent together with the gradient.
 """

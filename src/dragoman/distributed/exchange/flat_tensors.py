@@ -1,4 +1,4 @@
-"""Many tensors as one message, and back."""
+"""Flat tensors: many tensors as one message, and back."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
-    """One vector of all values, a copy."""
+    """A copy of all values in one vector."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
@@ -32,10 +32,10 @@ def split_evenly(parameters: Sequence[Tensor], count: int) -> list[list[Tensor]]
     fragments: list[list[Tensor]] = [[] for _ in range(count)]
     start = 0
     for parameter in parameters:
-        row = parameter.detach().view(-1)
+        flat = parameter.detach().view(-1)
         for number in range(count):
-            low, high = max(bounds[number] - start, 0), min(bounds[number + 1] - start, len(row))
+            low, high = max(bounds[number] - start, 0), min(bounds[number + 1] - start, len(flat))
             if low < high:
-                fragments[number].append(row[low:high])
-        start += len(row)
+                fragments[number].append(flat[low:high])
+        start += len(flat)
     return [fragment for fragment in fragments if fragment]

@@ -1,4 +1,4 @@
-"""The interface that the training loop asks of every exchange method."""
+"""The interface of all exchange methods."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,10 +9,10 @@ from dragoman.distributed.step_stats import StepStats
 
 
 class Exchange(Protocol):
-    """One way to turn the workers' gradients into one update."""
+    """A method to update the weights of all workers from their gradients."""
 
     def all_reduce(self, stats: StepStats, batch_tokens: int) -> StepStats:
-        """Replace each parameter's gradient by the one to update with, and return the stats that belong to it.
+        """Replace each parameter's gradient by the one to update with, and return its stats.
 
         `batch_tokens`: target tokens of the global batch, by which the gradients have been divided.
         """

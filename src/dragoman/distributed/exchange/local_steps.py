@@ -2,8 +2,8 @@
 
 The change of the weights since the last synchronisation is averaged and used as the gradient of an outer optimizer with
 Nesterov momentum (DiLoCo, Douillard et al. 2023). With `streaming` the weights are split into as many fragments as
-there are steps between synchronisations, and one fragment a step is averaged while the next step computes: the link is
-always busy and no worker waits for it (Streaming DiLoCo, Douillard et al. 2025).
+there are steps between synchronisations, and in each step one fragment is averaged while the next step computes: the
+link is always busy and no worker waits for it (Streaming DiLoCo, Douillard et al. 2025).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +17,17 @@ from dragoman.distributed.exchange.int8_blocks import dequantize, quantize
 from dragoman.distributed.step_stats import StepStats, packed_size
 
 MOMENTUM_STEPS = 19
-"""Number of gradients whose plain mean has the same noise as an exponential mean with decay 0.9."""
+"""Number of gradients whose arithmetic mean has the same noise as an exponential moving average with decay 0.9."""
 SMOOTHING = 0.9
-"""Weight of the earlier estimate of the learning-rate factor at each synchronisation."""
+"""Decay of the moving average of the learning-rate factor, per synchronisation."""
 
 
 class LocalSteps:
     """Local updates with an outer optimizer.
 
     A worker's gradient is noisier than the global batch's. Adam divides by noise and signal together, so the mean of
-    the workers' steps is shorter than one step on the global batch. How much shorter shows in how far the workers move
-    apart; `learning_rate_factor` makes up for it.
+    the workers' steps is shorter than one step on the global batch. The ratio is estimated from how much the workers'
+    deltas differ, and `learning_rate_factor` compensates for it.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LocalSteps:
         return sum(stats[1:], stats[0])
 
     def _start_average(self, number: int) -> Callable[[], Tensor]:
-        """Start to average how far a fragment has moved. Call the result to take the outer step."""
+        """Start to average the change of a fragment. Call the result to take the outer step."""
         fragment, anchor, momentum = self._fragments[number], self._anchors[number], self._momentum[number]
         stats = self._unsent if self._unsent is not None else anchor.new_zeros(packed_size(self._cluster.world_size))
         self._unsent = None
@@ -124,7 +124,7 @@ class LocalSteps:
         return finish
 
     def _estimate_factor(self, mean_norm_sq: float, worker_norm_sq: float) -> None:
-        """Learn from the squared norms of the mean delta and, on average, of each worker's delta."""
+        """Update the learning-rate factor from the squared norm of the mean delta and the mean of the workers' own."""
         if worker_norm_sq > 0:
             ratio = mean_norm_sq / worker_norm_sq
             estimate = step_length_ratio(ratio, self._cluster.world_size, MOMENTUM_STEPS + self._every)
@@ -153,9 +153,9 @@ class LocalSteps:
 def step_length_ratio(norm_ratio: float, world_size: int, steps: int) -> float:
     """Length of Adam's step on the global batch, relative to the mean of its workers' steps.
 
-    `norm_ratio`: squared norm of the workers' mean delta over that of one worker's, from 1 where all move alike to
-    1 / world_size where they have nothing in common. The noise has been averaged over `steps` gradients by then; the
-    noise of a single gradient follows from the rest.
+    `norm_ratio`: squared norm of the workers' mean delta over that of one worker's delta, from 1 if all are equal to
+    1 / world_size if they are independent. A delta averages the noise of `steps` gradients; from that follows the noise
+    of a single one.
     """
     noise = steps * max(0.0, 1 - norm_ratio) / max(norm_ratio - 1 / world_size, 1e-3)  # noise over signal, one worker
     return float(((1 + noise) / (1 + noise / world_size)) ** 0.5)
@@ -170,7 +170,7 @@ def _start_mean(
         return lambda: (delta, stats)
     wait_for_stats = cluster.all_reduce_async(stats)
     if wire_format == "int8":
-        # Sums of 8-bit numbers do not fit into 8 bits: every worker receives all deltas and adds them up.
+        # Sums of 8-bit numbers do not fit into 8 bits: every worker receives all deltas and sums them.
         gather = cluster.all_gather_async(quantize(delta))
 
         def mean_of_gathered() -> tuple[Tensor, Tensor]:

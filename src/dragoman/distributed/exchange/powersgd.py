@@ -9,7 +9,7 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.synchronous import all_reduce_plain
 
 SEED = 20_190_531
-"""Of the first right factors, which must be equal on all workers."""
+"""Seed of the first right factors, which must be equal on all workers."""
 
 
 class PowerSgd:
@@ -19,7 +19,7 @@ class PowerSgd:
         self._rank = rank
         self._residuals: list[Tensor] = []
         self._right: list[Tensor] = []
-        """Right factor of each gradient matrix; a step's result is the next step's start."""
+        """Right factor of each gradient matrix: the result of one step is the start of the next."""
 
     def __call__(self, cluster: Cluster, stats: Tensor, gradients: Sequence[Tensor]) -> Tensor:
         large = [gradient for gradient in gradients if self._compresses(gradient)]

@@ -1,4 +1,4 @@
-"""Synchronous exchange: one all-reduce a step, and the same update on every worker."""
+"""Synchronous exchange: one all-reduce per step, and the same update on every worker."""
 
 from collections.abc import Callable, Mapping, Sequence
 

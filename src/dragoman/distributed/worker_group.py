@@ -1,4 +1,4 @@
-"""The connected workers of one world: collectives that name the lost worker instead of hanging."""
+"""The connected workers of one world, and collectives that raise with the lost worker's name instead of hanging."""
 
 import json
 import os
@@ -23,17 +23,17 @@ from torch.distributed.distributed_c10d import (
     Work,
 )
 
-from dragoman.distributed.heartbeat import BEAT_S, Heartbeat
+from dragoman.distributed.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeat
 
 TIMEOUT = timedelta(minutes=30)
-"""Longest collective while all workers are alive: a slow link or a long evaluation is not a failure."""
+"""Time limit of a collective while all workers are alive: a slow link or a long evaluation is not a failure."""
 STALL_S = 20.0
-"""Wait after which a stalled collective is reported."""
+"""Time after which a stalled collective is reported."""
 POLL_S = 0.0005
 NO_HEARTBEAT = "no heartbeat"
 
 _ABANDONED: list[Any] = []
-"""Backends with lost workers. Closing one would wait for operations that never end."""
+"""Backends of groups that have lost a worker. Closing one would wait for operations that never end."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ StallCallback = Callable[[Sequence[tuple[Member, str]]], None]
 
 
 class WorkerGroup:
-    """The members of one world, connected. It never changes: after a loss, another group is formed."""
+    """The connected members of one world. A group never changes: after a loss, a new one is formed."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class WorkerGroup:
 
     def all_reduce_async(self, tensor: Tensor) -> Callable[[], None]:
         """Start a sum in the background. Call the result to wait for it."""
-        # A ring sends every element twice, except the part that a worker begins and ends with.
+        # In a ring all-reduce every worker sends 2 (n - 1) / n of the elements.
         self.bytes_sent += 2 * (self.world_size - 1) * tensor.numel() * tensor.element_size() // self.world_size
         work = self._backend.allreduce([tensor], AllreduceOptions())
         return lambda: self._wait_for(work)
@@ -145,7 +145,7 @@ class WorkerGroup:
         _ABANDONED.append(self._backend)
 
     def _connect(self, store: Store) -> Any:
-        """Connect to all others in a thread, so that a worker that dies meanwhile is noticed by its heartbeat."""
+        """Connect to all others in a thread, while heartbeats show whether a worker is lost meanwhile."""
         made: list[Any] = []
         errors: list[Exception] = []
 
@@ -180,7 +180,7 @@ class WorkerGroup:
         return ProcessGroupGloo(store, self.rank, self.world_size, options)
 
     def _wait_for(self, work: Work) -> None:
-        """Wait for a collective, or raise with the workers that keep it from ending."""
+        """Wait for a collective, or raise with the workers that were lost."""
         if self._nccl:
             self._wait_for_nccl(work)
             return
@@ -194,7 +194,7 @@ class WorkerGroup:
             raise self._workers_lost(_first_line(error)) from None
 
     def _wait_for_nccl(self, work: Work) -> None:
-        """NCCL's own kernels wait; they must be aborted from outside when a worker is missing."""
+        """Wait for NCCL's kernels. They cannot notice a missing worker, so they are aborted here."""
         while not work.is_completed():
             if self._heartbeat.missing():
                 self._backend.abort()
@@ -204,7 +204,7 @@ class WorkerGroup:
 
     def _wait_while_alive(self, done: threading.Event) -> None:
         started, reported = time.monotonic(), False
-        while not done.wait(BEAT_S):
+        while not done.wait(HEARTBEAT_INTERVAL_S):
             if self._heartbeat.missing():
                 raise self._workers_lost(NO_HEARTBEAT)
             if not reported and time.monotonic() - started > STALL_S:
@@ -238,6 +238,6 @@ def _has_own_gpus(members: Sequence[Member]) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of a library's error, without the source location and gloo's closing words."""
+    """The first line of a library's error, without the source location and the end that gloo adds."""
     line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return re.sub(r"^\[\S+:\d+\]\s*|\s*GLHF!.*$", "", line)
