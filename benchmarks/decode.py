@@ -26,23 +26,22 @@ from safetensors.torch import save_file
 
 import dragoman
 from benchmarks import peers
-from dragoman.config import Decoding
-from dragoman.config import Tokenizer as TokenizerSettings
+from dragoman.batching.packing import Batch, pack_sentences
 from dragoman.corpus import demo
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import PAD, Tokenizer, count_words, train
 from dragoman.decoding import scoring
-from dragoman.decoding.export import export
-from dragoman.decoding.exported import EXTRA_LENGTH, ExportedTranslator
-from dragoman.decoding.lines import batches
-from dragoman.decoding.search import Marks, search
+from dragoman.decoding.beam_search import SpecialTokens, search
+from dragoman.decoding.ctranslate2_translator import EXTRA_LENGTH, ExportedTranslator
+from dragoman.decoding.line_translator import batches
 from dragoman.decoding.translator import find_model, load_stored, marks_of
+from dragoman.export.exporter import export
 from dragoman.model.architecture import architecture_of
-from dragoman.model.packing import Batch, pack_sentences
-from dragoman.model.store import WEIGHTS_FILE, Description
+from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription
 from dragoman.model.transformer import Transformer
 from dragoman.recipe import recipe_names
+from dragoman.settings import DecodingSettings, TokenizerSettings
 
 BEAM = 4
 LONGEST = 100
@@ -131,7 +130,7 @@ def train_for_a_moment(folder: Path, options: argparse.Namespace) -> list[tuple[
     if options.steps:
         learn(model, tokenizer, corpus.train, options.steps)
     folder.mkdir()
-    Description(model.architecture, Languages("en", "de"), Decoding(), tokenizer).write(folder)
+    ModelDescription(model.architecture, Languages("en", "de"), DecodingSettings(), tokenizer).write(folder)
     save_file(model.state_dict(), folder / WEIGHTS_FILE)
     return corpus.test if options.steps else equally_long(corpus.train, tokenizer)[: options.sentences]
 
@@ -147,8 +146,8 @@ def bleu(model: Path, test: list[tuple[str, str]], device: str) -> float:
     return round(scoring.score(dragoman.load(model, device).translate(sources), references).bleu.value, 2)
 
 
-def ours(model: Transformer, marks: Marks, ratio: float) -> Search:
-    options = Decoding(beam=BEAM, alpha=0.0, max_ratio=ratio)
+def ours(model: Transformer, marks: SpecialTokens, ratio: float) -> Search:
+    options = DecodingSettings(beam=BEAM, alpha=0.0, max_ratio=ratio)
     return lambda order: [
         best.tokens for batch in order for [best] in search(model, pack_sentences(batch), options, marks)
     ]
@@ -158,14 +157,14 @@ def exported(translator: ExportedTranslator) -> Search:
     return lambda order: [best.tokens for batch in translator.search_batches(order) for [best] in batch]
 
 
-def theirs(peer: object, marks: Marks, longest: int) -> Search:
+def theirs(peer: object, marks: SpecialTokens, longest: int) -> Search:
     settings = {"beam": BEAM, "max_new_tokens": longest, "forbidden": marks.forbidden}
     return lambda order: [tokens for batch in order for tokens in peers.generate(peer, batch, **settings)]
 
 
 def compare(
     model: Transformer,
-    marks: Marks,
+    marks: SpecialTokens,
     searches: dict[str, Search],
     name: str,
     order: list[list[Tokens]],
@@ -205,7 +204,7 @@ def seconds(work: Callable[[], object], device: str) -> float:
     return time.perf_counter() - started_at
 
 
-def log_probability(model: Transformer, source: Tokens, tokens: Tokens, marks: Marks) -> float:
+def log_probability(model: Transformer, source: Tokens, tokens: Tokens, marks: SpecialTokens) -> float:
     batch = Batch(
         pack_sentences([source]), pack_sentences([[marks.start, *tokens]]), torch.tensor([*tokens, marks.end])
     )

@@ -30,25 +30,25 @@ import sacrebleu
 import torch
 
 from benchmarks import marian, peers
-from dragoman.ahead import Ahead
-from dragoman.config import Decoding, Settings
+from dragoman.batching.data_loader import DataLoader, Position, WorkerBatch
+from dragoman.batching.packing import pack_sentences
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import PAD
-from dragoman.decoding.lines import batches
-from dragoman.decoding.search import search
+from dragoman.decoding.beam_search import search
+from dragoman.decoding.line_translator import batches
 from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load, marks_of
+from dragoman.distributed.cluster import join
 from dragoman.events import EvaluationDone, StepDone
-from dragoman.launch import local
+from dragoman.launch import local_launcher
 from dragoman.model.architecture import Architecture
-from dragoman.model.packing import pack_sentences
+from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
+from dragoman.prefetch import Prefetcher
 from dragoman.recipe import resolve
-from dragoman.rundir import RunDir
-from dragoman.training.cluster import join
-from dragoman.training.feed import Feed, Position, Share
-from dragoman.training.gradients import Gradients
-from dragoman.training.precision import Precision
-from dragoman.training.session import Job
+from dragoman.run_folder import RunFolder
+from dragoman.settings import DecodingSettings, Settings
+from dragoman.training.train_step import Gradients
+from dragoman.training.worker import TrainingJob
 
 CORPORA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NEVER = 10**6
@@ -140,11 +140,11 @@ class Run:
 
     @property
     def steps(self) -> list[StepDone]:
-        return [event for event in RunDir(self.folder).events() if isinstance(event, StepDone)]
+        return [event for event in RunFolder(self.folder).events() if isinstance(event, StepDone)]
 
     @property
     def valid_nll(self) -> float:
-        return next(event.nll for event in RunDir(self.folder).events() if isinstance(event, EvaluationDone))
+        return next(event.nll for event in RunFolder(self.folder).events() if isinstance(event, EvaluationDone))
 
     def tokens_per_s(self, after: int) -> float:
         """Over all steps after the first few."""
@@ -164,7 +164,7 @@ def train(bench: Bench, name: str, data: DataSet, recipe: str, *overrides: str) 
     torch.cuda.reset_peak_memory_stats()
     started_at = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
-        local.train(Job(settings, data.path, folder), workers=1)
+        local_launcher.train(TrainingJob(settings, data.path, folder), workers=1)
     return Run(folder, settings, time.perf_counter() - started_at, torch.cuda.max_memory_allocated())
 
 
@@ -172,7 +172,7 @@ def bleu(translations: Sequence[str], references: Sequence[str], **options: Any)
     return float(sacrebleu.corpus_bleu(list(translations), [list(references)], **options).score)
 
 
-def measure_ceiling(bench: Bench) -> None:
+def measure_peak_flops(bench: Bench) -> None:
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     times_s = [seconds(lambda: a @ b) for _ in range(20)]
     rate = 2 * 8192**3 / statistics.median(times_s) / 1e12
@@ -236,7 +236,7 @@ def measure_europarl(bench: Bench) -> None:
     steps = int((bench.seconds - START_S) / step_s)
     run = train(bench, "europarl", data, "modern", *EUROPARL, f"training.steps={steps}")
     done = run.steps
-    trained_s = done[-1].at_s - RunDir(run.folder).config.stat().st_mtime
+    trained_s = done[-1].at_s - RunFolder(run.folder).config.stat().st_mtime
     rate = run.tokens_per_s(after=100)
     text = f"{len(done)} steps, {trained_s:.0f} s with compiling, {rate / 1e6:.3f} M tokens/s, nll {run.valid_nll:.3f}"
     bench.tell("modern on europarl", {"steps": steps, "seconds": trained_s, "tokens_per_s": rate}, text)
@@ -284,7 +284,7 @@ def measure_decoding(bench: Bench) -> None:
     lines, references = bench.corpus("newstest-en-de", "newstest2014")
     sources = [(*tokenizer.encode(line), tokenizer.end) for line in lines]
     peer = peers.m2m100(model, tokenizer.start, tokenizer.end, PAD)
-    options = Decoding(beam=4, alpha=0.0, max_ratio=2.0)
+    options = DecodingSettings(beam=4, alpha=0.0, max_ratio=2.0)
 
     def ours() -> dict[tuple[int, ...], list[int]]:
         found: dict[tuple[int, ...], list[int]] = {}
@@ -315,16 +315,16 @@ def measure_decoding(bench: Bench) -> None:
     bench.tell("same translation", same, f"{same} of {len(sources)}; BLEU {scores[0]:.2f} and {scores[1]:.2f}")
 
 
-def bare_steps(bench: Bench) -> tuple[Gradients, Ahead[Share]]:
+def bare_steps(bench: Bench) -> tuple[Gradients, Prefetcher[WorkerBatch]]:
     """What makes gradients of transformer-base at 25,600 tokens a side, and its batches, without the loop around."""
     cluster, data = join(), bench.europarl()
     settings = resolve("transformer-base", ["batch.tokens=25600"]).settings
     architecture = Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())
     model, tokens = Transformer(architecture).to(cluster.device).train(), settings.batch.tokens
-    feed = Feed(data.pairs("train"), data.tokenizer, tokens, settings.batch.seed, tokens, fixed_sizes=True)
+    feed = DataLoader(data.pairs("train"), data.tokenizer, tokens, settings.batch.seed, tokens, fixed_sizes=True)
     precision = Precision.choose(settings, cluster.device)
     gradients = Gradients(model, feed, precision, settings.training, cluster, print)
-    return gradients, Ahead(feed.shares(Position(), [1.0], 0), 8)
+    return gradients, Prefetcher(feed.shares(Position(), [1.0], 0), 8)
 
 
 def measure_waiting(bench: Bench) -> None:
@@ -332,7 +332,7 @@ def measure_waiting(bench: Bench) -> None:
     gradients, fresh = bare_steps(bench)
     shares = [next(fresh) for _ in range(60)]
 
-    def work(many: Iterator[Share]) -> float:
+    def work(many: Iterator[WorkerBatch]) -> float:
         return seconds(lambda: [gradients(next(many), 1) for _ in range(60)])
 
     work(iter(shares))
@@ -383,7 +383,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 SECTIONS = {
-    "ceiling": measure_ceiling,
+    "ceiling": measure_peak_flops,
     "speed": measure_speed,
     "waiting": measure_waiting,
     "step": measure_step,

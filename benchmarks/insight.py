@@ -21,14 +21,18 @@ from typing import Any
 
 import torch
 from playwright.sync_api import sync_playwright
+from tests.distributed.thread_workers import ThreadCluster, ThreadWorkers
 from tests.insight.runs import made_run, sensed
 from tests.system.hosts import Hosts
-from tests.training.crew import Crew, ThreadCluster
 
 from benchmarks.labelled import EQUAL, KINDS, train_here
 from benchmarks.machines import SHORT, SLOWER, THIRDS, WARM_STEPS, Line, Runs, measure
 from benchmarks.overhead import TimedRecording
 from dragoman.corpus.dataset import DataSet
+from dragoman.distributed import event_sync
+from dragoman.distributed.cluster import join
+from dragoman.distributed.event_sync import EventSync
+from dragoman.event_log import EventLog
 from dragoman.events import (
     CheckpointSaved,
     CheckpointsAveraged,
@@ -39,18 +43,15 @@ from dragoman.events import (
     StepDone,
 )
 from dragoman.insight.forecast import time_left
-from dragoman.insight.report import REPORT_FILE
-from dragoman.insight.story import tell
-from dragoman.launch.local import make_judge
+from dragoman.insight.report_writer import REPORT_FILE
+from dragoman.insight.run_history import tell
+from dragoman.launch.local_launcher import make_judge
 from dragoman.recipe import resolve
-from dragoman.rundir import EventLog, RunDir
+from dragoman.run_folder import RunFolder
 from dragoman.telemetry.sensors import Sensors
-from dragoman.training import post
-from dragoman.training.cluster import join
-from dragoman.training.loop import SPREAD_EVERY, Trainer
-from dragoman.training.post import Post
-from dragoman.training.session import Broadcast
-from dragoman.training.stop import Stop
+from dragoman.training.stop_signal import StopSignal
+from dragoman.training.trainer import SPREAD_EVERY, Trainer
+from dragoman.training.worker import EventRecorder
 
 RATES = ("50mbit", "100mbit", "1000mbit", None)
 SENSED_S = 30.0
@@ -159,7 +160,7 @@ def measure_eta(data: Path) -> list[Line]:
         train_here(
             data, out, "training.steps=400", "evaluation.every=20", "evaluation.bleu=true", "checkpoint.every=20"
         )
-        events = RunDir(out).events()
+        events = RunFolder(out).events()
     ended_at_s = _at(events, RunEnded)
     lines = []
     for part, target in ((0.05, "10 %"), (0.2, "5 %")):
@@ -202,11 +203,11 @@ def measure_cost(data: Path) -> list[Line]:
     """Everything that looks on: recording, sensors, the norm that tells the gradient's noise, and the post."""
     settings = resolve("tiny", ["training.steps=60", *SHORT]).settings
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        run, cluster, opened = RunDir(Path(folder) / "run"), join(), DataSet(data)
-        broadcast = Broadcast(run, EventLog(run.events_of(0)), settings, cluster)
+        run, cluster, opened = RunFolder(Path(folder) / "run"), join(), DataSet(data)
+        broadcast = EventRecorder(run, EventLog(run.events_of(0)), settings, cluster)
         record = TimedRecording(broadcast)
         trainer = Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post)
-        trainer.train(Stop())
+        trainer.train(StopSignal())
         broadcast.close()
         cluster.leave()
     steps = record.steps
@@ -217,7 +218,7 @@ def measure_cost(data: Path) -> list[Line]:
         "recording": record.steps_s / sum(step.step_s for step in steps),
         "sensors": _sensing(),
         "gradient noise": norm_s / step_s,
-        "post": _posting() / post.EVERY_S,
+        "post": _posting() / event_sync.EVERY_S,
     }
     shown = ", ".join(f"{name} {share:.3%}" for name, share in parts.items())
     return [Line("cost of all telemetry", "1 %", f"{sum(parts.values()):.2%} ({shown})", sum(parts.values()))]
@@ -234,8 +235,8 @@ def _sensing() -> float:
 
 def _posting() -> float:
     """How long two workers with folders of their own take to exchange ten seconds of news."""
-    with tempfile.TemporaryDirectory() as folder, Crew("a", "b") as crew:
-        posts = {cluster.rank: Post(RunDir(Path(folder) / cluster.host)) for cluster in crew.clusters}
+    with tempfile.TemporaryDirectory() as folder, ThreadWorkers("a", "b") as crew:
+        posts = {cluster.rank: EventSync(RunFolder(Path(folder) / cluster.host)) for cluster in crew.clusters}
 
         def work(cluster: ThreadCluster) -> float:
             mine = posts[cluster.rank]
@@ -262,7 +263,7 @@ def _median_time(work: Callable[[], object]) -> float:
 def measure_page(_data: Path) -> list[Line]:
     """A long run's report: how long it takes to make, how big it is, and when a browser shows it."""
     with tempfile.TemporaryDirectory() as name:
-        run = RunDir(Path(name) / "run")
+        run = RunFolder(Path(name) / "run")
         log = EventLog(run.events_of(0))
         run.config.write_text("{}")
         for event in made_run(LONG_STEPS, evaluate_every=2000):

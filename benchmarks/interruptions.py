@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.processes import losses, start, train, wait_for_steps
 
 from dragoman.events import CheckpointRejected, CheckpointSaved, RunStarted
-from dragoman.rundir import RunDir
+from dragoman.run_folder import RunFolder
 from dragoman.training.checkpoint import find_damage, names
 
 SETTINGS = ("training.steps=240", "checkpoint.every=10", "evaluation.every=120", "evaluation.bleu=false")
@@ -54,10 +54,10 @@ def main() -> None:
                 for checkpoint in names(run / "checkpoints")
                 if not find_damage(run / "checkpoints" / checkpoint)
             ]
-            saved = [event for event in RunDir(run).events() if isinstance(event, CheckpointSaved)]
+            saved = [event for event in RunFolder(run).events() if isinstance(event, CheckpointSaved)]
             lost += bool(saved) and f"step-{saved[-1].step:08d}" not in whole
         train(data, run, *SETTINGS, size=())
-        events = RunDir(run).events()
+        events = RunFolder(run).events()
         same = losses(run) == losses(folder / "peace")
         final = losses(run)[240], losses(folder / "peace")[240]
     resumed = [event.resumed_step for event in events if isinstance(event, RunStarted)]

@@ -22,14 +22,14 @@ from tests.system.hosts import Hosts
 from benchmarks.machines import SHORT, Runs
 from dragoman.corpus import demo
 from dragoman.corpus.shards import Pairs
-from dragoman.insight.limits import find_limits
-from dragoman.insight.story import read_story
-from dragoman.insight.verdicts import answer_all
-from dragoman.launch.local import make_judge
+from dragoman.insight.answers import answer_all
+from dragoman.insight.diagnoses import find_limits
+from dragoman.insight.run_history import read_history
+from dragoman.launch.local_launcher import make_judge
 from dragoman.recipe import resolve
-from dragoman.rundir import RunDir
-from dragoman.training import session
-from dragoman.training.session import Job
+from dragoman.run_folder import RunFolder
+from dragoman.training import worker
+from dragoman.training.worker import TrainingJob
 
 EQUAL = ("training.shares=equal", *SHORT)
 PLAIN = "exchange.method=plain"
@@ -61,8 +61,8 @@ class Said:
     trained: str
 
     @classmethod
-    def of(cls, folder: RunDir) -> "Said":
-        story = read_story(folder.path)
+    def of(cls, folder: RunFolder) -> "Said":
+        story = read_history(folder.path)
         answers = {answer.key: answer for answer in (*find_limits(story), *answer_all(story))}
         return cls({key for key, answer in answers.items() if answer.alarm}, answers["trained"].verdict)
 
@@ -90,7 +90,7 @@ def _here(data: Path, *words: str, ends_well: bool = True, memory_bytes: int = 0
     """A run of one worker on this machine, without hosts."""
     with tempfile.TemporaryDirectory() as folder:
         train_here(data, Path(folder) / "run", *words, ends_well=ends_well, memory_bytes=memory_bytes)
-        return Said.of(RunDir(Path(folder) / "run"))
+        return Said.of(RunFolder(Path(folder) / "run"))
 
 
 def train_here(
@@ -112,7 +112,7 @@ def _resumed(data: Path) -> Said:
         out = Path(folder) / "run"
         for steps in (40, 80):
             train_here(data, out, f"training.steps={steps}", workers=2)
-        return Said.of(RunDir(out))
+        return Said.of(RunFolder(out))
 
 
 def _saving_often(data: Path) -> Said:
@@ -126,7 +126,7 @@ def _disk_full(data: Path) -> Said:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=True)
         try:
             train_here(data, disk / "run", "checkpoint.every=20")
-            return Said.of(RunDir(disk / "run"))
+            return Said.of(RunFolder(disk / "run"))
         finally:
             subprocess.run(["umount", "-l", folder], check=True)
 
@@ -184,10 +184,10 @@ def _starved(data: Path) -> Said:
         Pairs.gather = wait_and_gather  # type: ignore[method-assign]
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                session.train(Job(settings, data, out), make_judge)
+                worker.train(TrainingJob(settings, data, out), make_judge)
         finally:
             Pairs.gather = gather  # type: ignore[method-assign]
-        return Said.of(RunDir(out))
+        return Said.of(RunFolder(out))
 
 
 KINDS = (

@@ -24,8 +24,9 @@ from pathlib import Path
 
 from tests.system.hosts import HOME, Host, Hosts
 
+from dragoman.event_log import read_events
 from dragoman.events import EvaluationDone, ExchangeChosen, RunStarted, SharesChanged, StepDone, WorldChanged
-from dragoman.rundir import RunDir, read_events
+from dragoman.run_folder import RunFolder
 
 SLOWER = 15
 """How much slower than on an unlimited link a plain exchange is to be on the slow one."""
@@ -95,8 +96,8 @@ class Run:
     process: "subprocess.Popen[str]"
     output: str = ""
 
-    def folder(self, worker: int = 0) -> RunDir:
-        return RunDir(self.bed[self.hosts[worker].partition(":")[0]].folder / self.name)
+    def folder(self, worker: int = 0) -> RunFolder:
+        return RunFolder(self.bed[self.hosts[worker].partition(":")[0]].folder / self.name)
 
     def steps(self, worker: int = 0) -> list[StepDone]:
         return [event for event in self.folder(worker).events(worker) if isinstance(event, StepDone)]

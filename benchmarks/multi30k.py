@@ -22,7 +22,7 @@ import sacrebleu
 
 import dragoman
 from dragoman.events import EvaluationDone, StepDone
-from dragoman.rundir import RunDir
+from dragoman.run_folder import RunFolder
 
 FITTING = ("training.steps=900", "schedule.warmup_steps=200", "evaluation.every=300", "evaluation.sentences=200")
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "data" / "multi30k-en-de"
@@ -58,7 +58,7 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     except subprocess.TimeoutExpired:
         training.send_signal(signal.SIGTERM)
         training.wait()
-    events = RunDir(out).events()
+    events = RunFolder(out).events()
     steps = [event for event in events if isinstance(event, StepDone)]
     evaluations = [event for event in events if isinstance(event, EvaluationDone) and event.bleu is not None]
     sources, references = (_lines(CORPUS / f"test2016.{language}.xz") for language in ("en", "de"))

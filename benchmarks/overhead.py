@@ -16,21 +16,22 @@ import time
 from pathlib import Path
 
 from dragoman.corpus.dataset import DataSet
+from dragoman.distributed.cluster import join
+from dragoman.event_log import EventLog
 from dragoman.events import CheckpointSaved, Event, StepDone
-from dragoman.launch.local import make_judge
+from dragoman.launch.local_launcher import make_judge
 from dragoman.recipe import resolve
-from dragoman.rundir import EventLog, RunDir
+from dragoman.run_folder import RunFolder
 from dragoman.training.checkpoint import Checkpoints
-from dragoman.training.cluster import join
-from dragoman.training.loop import Trainer
-from dragoman.training.session import Broadcast
-from dragoman.training.stop import Stop
+from dragoman.training.stop_signal import StopSignal
+from dragoman.training.trainer import Trainer
+from dragoman.training.worker import EventRecorder
 
 
 class TimedRecording:
     """Passes events on, keeps them, and adds up how long recording steps takes."""
 
-    def __init__(self, broadcast: Broadcast) -> None:
+    def __init__(self, broadcast: EventRecorder) -> None:
         self._broadcast = broadcast
         self.events: list[Event] = []
         self.steps_s = 0.0
@@ -70,11 +71,13 @@ def main() -> None:
         data = Path(name) / "data"
         command = [sys.executable, "-m", "dragoman", "prepare", "demo", "--recipe", "small", "--out", str(data)]
         subprocess.run(command, check=True, capture_output=True)
-        cluster, run = join(), RunDir(Path(name) / "run")
-        broadcast = Broadcast(run, EventLog(run.events_of(0)), settings, cluster)
+        cluster, run = join(), RunFolder(Path(name) / "run")
+        broadcast = EventRecorder(run, EventLog(run.events_of(0)), settings, cluster)
         record = TimedRecording(broadcast)
         opened = DataSet(data)
-        Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post).train(Stop())
+        Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post).train(
+            StopSignal()
+        )
         broadcast.close()
     steps, recording_s = record.steps, record.steps_s
     saved = [event for event in record.events if isinstance(event, CheckpointSaved)]

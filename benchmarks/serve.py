@@ -31,16 +31,16 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.decode import learn_tokenizer, train_for_a_moment
-from dragoman.config import Decoding
 from dragoman.corpus import demo
 from dragoman.corpus.sources import Languages
-from dragoman.decoding.export import export
-from dragoman.decoding.exported import ExportedTranslator
+from dragoman.decoding.ctranslate2_translator import ExportedTranslator
 from dragoman.decoding.translator import find_model
+from dragoman.export.exporter import export
 from dragoman.model.architecture import architecture_of
-from dragoman.model.store import WEIGHTS_FILE, Description
+from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription
 from dragoman.model.transformer import Transformer
-from dragoman.serving.segments import cut
+from dragoman.serving.segmentation import cut
+from dragoman.settings import DecodingSettings
 
 CLIENTS = 32
 EACH = 2
@@ -86,7 +86,9 @@ def make_base(folder: Path) -> Path:
     torch.manual_seed(1)
     model = Transformer(architecture_of("transformer-base"))
     (folder / "random").mkdir()
-    Description(model.architecture, Languages("en", "de"), Decoding(max_ratio=0.2), tokenizer).write(folder / "random")
+    ModelDescription(model.architecture, Languages("en", "de"), DecodingSettings(max_ratio=0.2), tokenizer).write(
+        folder / "random"
+    )
     save_file(model.state_dict(), folder / "random" / WEIGHTS_FILE)
     return export(folder / "random", folder / "base", "ctranslate2")
 

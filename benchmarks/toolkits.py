@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from dragoman.corpus.cache import cache_root
 from dragoman.corpus.dataset import DataSet, Split
+from dragoman.corpus.download_cache import cache_root
 
 WATCHED = Path(__file__).with_name("watched.py")
 NEVER = 10**6

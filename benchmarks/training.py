@@ -40,7 +40,7 @@ from benchmarks.toolkits import (
 )
 from dragoman.corpus.dataset import DataSet
 from dragoman.events import StepDone
-from dragoman.rundir import RunDir
+from dragoman.run_folder import RunFolder
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "data" / "multi30k-en-de"
 
@@ -148,7 +148,7 @@ def train_ours(data: DataSet, task: Task) -> list[Update]:
     overrides = [f"{key}={value}" for key, value in settings.items()]
     out = task.folder / "dragoman"
     _dragoman("train", "small", *overrides, "--data", str(data.path), "--out", str(out), "--workers", "1")
-    steps = [event for event in RunDir(out).events() if isinstance(event, StepDone)]
+    steps = [event for event in RunFolder(out).events() if isinstance(event, StepDone)]
     return [Update(this.at_s - before.at_s, this.source_tokens, this.target_tokens) for before, this in pairwise(steps)]
 
 

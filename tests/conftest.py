@@ -8,7 +8,7 @@ import pytest
 from dragoman.corpus import demo
 from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.prepare import prepare
+from dragoman.corpus.preparation import prepare
 from dragoman.corpus.sources import Languages, Source
 from dragoman.recipe import resolve
 

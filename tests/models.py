@@ -6,14 +6,13 @@ import torch
 from benchmarks.decode import learn
 from safetensors.torch import save_file
 
-from dragoman.config import Decoding
-from dragoman.config import Tokenizer as TokenizerSettings
 from dragoman.corpus import demo
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer, count_words, train
 from dragoman.model.architecture import Architecture, architecture_of
-from dragoman.model.store import WEIGHTS_FILE, Description
+from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription
 from dragoman.model.transformer import Transformer
+from dragoman.settings import DecodingSettings, TokenizerSettings
 
 PAIRS = demo.generate(300, seed=5, valid=1, test=1).train
 LINES = [english for english, _ in PAIRS[:30]]
@@ -53,8 +52,8 @@ def babbler(tokenizer: Tokenizer) -> Transformer:
 
 def write(folder: Path, model: Transformer, tokenizer: Tokenizer, direction: str, **decoding: object) -> Path:
     folder.mkdir(parents=True)
-    options = Decoding(**{"beam": 1, "max_ratio": 1.0, **decoding})
-    Description(model.architecture, Languages(*direction.split("-")), options, tokenizer).write(folder)
+    options = DecodingSettings(**{"beam": 1, "max_ratio": 1.0, **decoding})
+    ModelDescription(model.architecture, Languages(*direction.split("-")), options, tokenizer).write(folder)
     save_file(model.state_dict(), folder / WEIGHTS_FILE)
     return folder
 

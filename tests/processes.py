@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.events import StepDone
-from dragoman.rundir import RunDir
+from dragoman.run_folder import RunFolder
 
 from .small import TINY
 
@@ -36,7 +36,7 @@ def train(
 
 def losses(run: Path) -> dict[int, float]:
     """The loss of each step; of one that was taken again after a kill, the latest."""
-    return {event.step: event.loss for event in RunDir(run).events() if isinstance(event, StepDone)}
+    return {event.step: event.loss for event in RunFolder(run).events() if isinstance(event, StepDone)}
 
 
 def wait_for_steps(run: Path, steps: int, process: subprocess.Popen[str]) -> None:

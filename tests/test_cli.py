@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from dragoman import cli, events
+from dragoman.commands.prepare import find_corpus
 from dragoman.corpus import catalog
 from dragoman.errors import DragomanError
 from dragoman.ports import shown
 from dragoman.recipe import as_markdown
-from dragoman.verbs.corpus import find_corpus
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = Path(__file__).parents[1] / "README.md"

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman import events, rundir
+from dragoman import event_log, events
 from dragoman.errors import DragomanError
+from dragoman.event_log import EventLog, read_events
 from dragoman.events import StepSkipped, from_json, to_json
-from dragoman.rundir import EventLog, publish_folder, read_events, read_json, replacing, sweep, write_atomic
+from dragoman.files import publish_folder, read_json, replacing, sweep, write_atomic
 
 VALUES = {
     int: st.integers(-(2**40), 2**40),
@@ -69,7 +70,7 @@ def test_events_are_readable_while_written(tmp_path):
 
 
 def test_a_log_is_claimed_by_one_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(rundir, "LEAVING_S", 0.2)
+    monkeypatch.setattr(event_log, "LEAVING_S", 0.2)
     first, second = (EventLog(tmp_path / "events-0.jsonl") for _ in range(2))
     assert first.claim()
     assert not second.claim()

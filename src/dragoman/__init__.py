@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dragoman.decoding.lines import LineTranslator
+    from dragoman.decoding.line_translator import LineTranslator
 
 __version__ = "0.1.0"
 

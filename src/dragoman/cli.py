@@ -11,12 +11,21 @@ from typing import Annotated
 import typer
 
 from dragoman import __version__
+from dragoman.commands.config import show_config
+from dragoman.commands.demo import demo
+from dragoman.commands.doctor import doctor
+from dragoman.commands.export import export
+from dragoman.commands.inspect import inspect
+from dragoman.commands.launch import launch
+from dragoman.commands.prepare import prepare
+from dragoman.commands.report import report
+from dragoman.commands.score import score
+from dragoman.commands.serve import serve
+from dragoman.commands.train import train
+from dragoman.commands.translate import translate
+from dragoman.commands.typer_app import InterruptedByUserError, app, escape, open_console
+from dragoman.commands.watch import watch
 from dragoman.errors import EXIT_MISTAKE, DragomanError
-from dragoman.verbs.corpus import prepare
-from dragoman.verbs.frame import InterruptedByUserError, app, escape, open_console
-from dragoman.verbs.insight import doctor, inspect, report, show_config, watch
-from dragoman.verbs.models import export, score, serve, translate
-from dragoman.verbs.training import demo, launch, train
 
 EXIT_INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -70,7 +70,7 @@ class DataOpened(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CeilingMeasured(Event):
+class PeakMeasured(Event):
     """How fast this rank's device multiplies matrices, which no training can exceed."""
 
     flops_per_s: float
@@ -258,7 +258,7 @@ class CheckpointsAveraged(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MicroBatchesCut(Event):
+class MicroBatchesSplit(Event):
     """A share did not fit into memory and was cut into more pieces."""
 
     step: int

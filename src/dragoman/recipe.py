@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from dragoman.config import Section, Settings
 from dragoman.errors import DragomanError, SettingsError
+from dragoman.settings import Section, Settings
 
 RECIPES = Path(__file__).parent / "recipes"
 

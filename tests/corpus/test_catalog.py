@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.corpus import catalog, sources
-from dragoman.corpus.cache import local_path
+from dragoman.corpus.download_cache import local_path
 from dragoman.corpus.sources import Languages, Source, read_pairs
 from dragoman.errors import CorpusError, DownloadError
 

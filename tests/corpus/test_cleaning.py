@@ -2,16 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.config import ALL_RULES, Cleaning
 from dragoman.corpus import cleaning
 from dragoman.corpus.cleaning import Cleaner, RuleCount, script_of
 from dragoman.corpus.sources import Languages
+from dragoman.settings import ALL_RULES, CleaningSettings
 
 EN_DE = Languages("en", "de")
 
 
 def clean(source: str | bytes, target: str | bytes, languages: Languages = EN_DE, **settings):
-    cleaner = Cleaner(Cleaning(**settings), languages)
+    cleaner = Cleaner(CleaningSettings(**settings), languages)
     sides = [side.encode() if isinstance(side, str) else side for side in (source, target)]
     result = cleaner.clean(*sides)
     return result, {rule: count.pairs for rule, count in cleaner.counts.items() if count.pairs}

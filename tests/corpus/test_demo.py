@@ -11,8 +11,7 @@ from itertools import pairwise
 import pytest
 
 from dragoman.corpus.demo import DemoCorpus, combinations, generate, held_out_combinations
-from dragoman.corpus.demo.author import Author
-from dragoman.corpus.demo.clause import (
+from dragoman.corpus.demo.clause_structure import (
     Adposition,
     Attribute,
     Case,
@@ -28,10 +27,11 @@ from dragoman.corpus.demo.clause import (
 )
 from dragoman.corpus.demo.english import english, noun_form, past_form, third_person
 from dragoman.corpus.demo.english import past_participle as english_participle
-from dragoman.corpus.demo.figures import clock_time, date, number, price
 from dragoman.corpus.demo.german import german
 from dragoman.corpus.demo.lexicon import Name, Phrase, load_lexicon
 from dragoman.corpus.demo.morphology import CASES, COLUMNS, decline_adjective, decline_noun, infinitive, past_participle
+from dragoman.corpus.demo.numbers_and_dates import clock_time, date, number, price
+from dragoman.corpus.demo.sentence_generator import Author
 
 LEXICON = load_lexicon()
 NOUN, VERB, ADJECTIVE, MODAL, LINK = LEXICON.nouns, LEXICON.verbs, LEXICON.adjectives, LEXICON.modals, LEXICON.links

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dragoman.corpus.cache import Fetched, Remote, cache_root, local_path
+from dragoman.corpus.archive import unpack
 from dragoman.corpus.download import Patience, fetch
-from dragoman.corpus.unpack import unpack
+from dragoman.corpus.download_cache import Fetched, Remote, cache_root, local_path
 from dragoman.errors import CorpusError, DownloadError
 
 BODY = bytes(range(256)) * 300

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.corpus.languages import codes_that_differ, direction_in, find_language, same_language
+from dragoman.corpus.language_codes import codes_that_differ, direction_in, find_language, same_language
 from dragoman.corpus.sources import (
     FORMATS,
     Languages,

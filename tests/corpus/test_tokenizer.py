@@ -6,10 +6,10 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.config import Tokenizer as TokenizerSettings
 from dragoman.corpus import demo, tokenizer
 from dragoman.corpus.tokenizer import BulkEncoder, Tokenizer, add_words, count_words, train
 from dragoman.errors import DragomanError
+from dragoman.settings import TokenizerSettings
 
 LINES = [side for pair in demo.generate(3000, seed=5, valid=1, test=1).train for side in pair]
 

@@ -13,20 +13,19 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import dragoman
-from dragoman.config import Decoding
-from dragoman.config import Tokenizer as TokenizerSettings
+from dragoman.batching.packing import Packed, pack_sentences
 from dragoman.corpus import demo
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer, count_words, train
 from dragoman.decoding import translator as translator_module
-from dragoman.decoding.lines import LONGEST_PIECE, batches, one_line, split, tidy
-from dragoman.decoding.search import Hypothesis, search
+from dragoman.decoding.beam_search import Hypothesis, search
+from dragoman.decoding.line_translator import LONGEST_PIECE, batches, one_line, split, tidy
 from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, find_model, marks_of, tokens_at_once
 from dragoman.errors import DragomanError, SettingsError
 from dragoman.model.architecture import Architecture
-from dragoman.model.packing import Packed, pack_sentences
-from dragoman.model.store import WEIGHTS_FILE, Description
+from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription
 from dragoman.model.transformer import Transformer
+from dragoman.settings import DecodingSettings, TokenizerSettings
 
 PAIRS = demo.generate(300, seed=5, valid=1, test=1).train
 LINES = [english for english, _ in PAIRS]
@@ -66,7 +65,7 @@ def random_model(tokenizer: Tokenizer) -> Transformer:
 
 @pytest.fixture(scope="module")
 def translator(tokenizer: Tokenizer) -> Translator:
-    return Translator(random_model(tokenizer), tokenizer, Decoding(beam=2, max_ratio=0.2))
+    return Translator(random_model(tokenizer), tokenizer, DecodingSettings(beam=2, max_ratio=0.2))
 
 
 def is_one_line(text: str) -> bool:
@@ -109,13 +108,13 @@ def test_the_order_is_kept_and_each_line_is_translated_as_if_alone(translator: T
 
 
 def test_a_line_without_words_is_not_given_to_the_model(tokenizer: Tokenizer) -> None:
-    translator = Translator(random_model(tokenizer), tokenizer, Decoding())
+    translator = Translator(random_model(tokenizer), tokenizer, DecodingSettings())
     translator.model.start_decoding = None  # type: ignore[assignment, method-assign]
     assert translator.translate(["", "  ", "\x00\u200b"]) == ["", "", ""]
 
 
 def test_n_best_are_sorted_and_read_differently(translator: Translator) -> None:
-    wide = Translator(translator.model, translator.tokenizer, Decoding(beam=5, max_ratio=0.2))
+    wide = Translator(translator.model, translator.tokenizer, DecodingSettings(beam=5, max_ratio=0.2))
     most = 0
     for line, found in zip(LINES[:8], wide.translate_scored(LINES[:8], n_best=5), strict=True):
         texts = [found.text, *(other.text for other in found.alternatives)]
@@ -232,11 +231,11 @@ def test_a_gpu_takes_as_much_at_once_as_its_memory_allows() -> None:
     base = Architecture(
         vocabulary=32768, d_model=512, heads=8, encoder_layers=6, decoder_layers=6, feed_forward=2048
     )  # fmt: skip
-    sizes = [tokens_at_once(base, Decoding(beam=4), gigabytes * 2**30) for gigabytes in (8, 16, 141)]
+    sizes = [tokens_at_once(base, DecodingSettings(beam=4), gigabytes * 2**30) for gigabytes in (8, 16, 141)]
     assert sizes == sorted(sizes)
     assert 8192 < sizes[0] < 16384
     assert sizes[-1] == GPU_BATCH_TOKENS
-    assert tokens_at_once(base, Decoding(beam=8), 8 * 2**30) == sizes[0] // 2
+    assert tokens_at_once(base, DecodingSettings(beam=8), 8 * 2**30) == sizes[0] // 2
 
 
 def test_marks_leave_nothing_to_say_but_pieces(tokenizer: Tokenizer) -> None:
@@ -248,7 +247,7 @@ def test_marks_leave_nothing_to_say_but_pieces(tokenizer: Tokenizer) -> None:
 def save(translator: Translator, folder: Path) -> None:
     folder.mkdir(parents=True)
     model = translator.model
-    Description(model.architecture, Languages("en", "de"), translator.options, translator.tokenizer).write(folder)
+    ModelDescription(model.architecture, Languages("en", "de"), translator.options, translator.tokenizer).write(folder)
     save_file(model.state_dict(), folder / WEIGHTS_FILE)
 
 

@@ -42,7 +42,7 @@ def made_run(
         "transformer-base", [f"training.steps={total}", f"evaluation.every={evaluate_every}", *overrides]
     ).settings
     told: list[Event] = [
-        events.CeilingMeasured(at_s=begin_at_s - 1, flops_per_s=1e14),
+        events.PeakMeasured(at_s=begin_at_s - 1, flops_per_s=1e14),
         events.RunStarted(
             at_s=begin_at_s, run="made", version="1", torch_version="2", world=world,
             workers=[f"worker {n} on {hosts[n % len(hosts)]}" for n in range(world)], device="GPU", host=hosts[0],

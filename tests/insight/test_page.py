@@ -13,14 +13,15 @@ from rich.console import Console
 from starlette.testclient import TestClient
 
 from dragoman.errors import DragomanError
+from dragoman.event_log import EventLog
 from dragoman.events import EvaluationDone, Event, StepDone
-from dragoman.insight import watch
-from dragoman.insight.digest import MOST_POINTS, buckets, digest
+from dragoman.insight import live_server
+from dragoman.insight.live_server import Watch, make_app
 from dragoman.insight.page import render, to_script_json
-from dragoman.insight.report import as_markdown, read_digest, report
-from dragoman.insight.story import tell
-from dragoman.insight.watch import Watch, make_app
-from dragoman.rundir import EventLog, RunDir
+from dragoman.insight.report_writer import as_markdown, read_digest, report
+from dragoman.insight.run_history import tell
+from dragoman.insight.run_summary import MOST_POINTS, buckets, digest
+from dragoman.run_folder import RunFolder
 
 from .runs import made_run
 
@@ -28,8 +29,8 @@ from .runs import made_run
 def recorded(folder: Path, told: list[Event]) -> Path:
     """A run's folder with these events."""
     folder.mkdir()
-    RunDir(folder).config.write_text("{}")
-    log = EventLog(RunDir(folder).events_of(0))
+    RunFolder(folder).config.write_text("{}")
+    log = EventLog(RunFolder(folder).events_of(0))
     for event in told:
         log.record(event)
     log.close()
@@ -143,16 +144,16 @@ def test_a_name_that_leads_here_from_elsewhere_is_refused(tmp_path):
 
 
 def test_every_browser_hears_of_new_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "LOOK_S", 0.01)
+    monkeypatch.setattr(live_server, "LOOK_S", 0.01)
     told = made_run(60, total_steps=80, ended=None)
     run = recorded(tmp_path / "run", told)
     watched = Watch([run])
     last = [event for event in told if isinstance(event, StepDone)][-1]
 
     async def listen() -> list[int]:
-        first, second = (watch._news(watched, lambda: False) for _ in range(2))
+        first, second = (live_server._news(watched, lambda: False) for _ in range(2))
         heard = [await anext(first), await anext(second)]
-        EventLog(RunDir(run).events_of(0)).record(replace(last, step=61, at_s=last.at_s + 60))
+        EventLog(RunFolder(run).events_of(0)).record(replace(last, step=61, at_s=last.at_s + 60))
         heard += [await anext(first), await anext(second)]
         return [json.loads(each.removeprefix("data: "))["runs"][0]["step"] for each in heard]
 

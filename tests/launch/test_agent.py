@@ -14,7 +14,7 @@ import pytest
 
 from dragoman.errors import DragomanError
 from dragoman.launch.agent import dragoman_version
-from dragoman.launch.crew import Crew, HostLostError
+from dragoman.launch.agents import Agents, HostLostError
 from dragoman.launch.ssh import Client, Machine
 
 
@@ -137,18 +137,18 @@ def test_a_shell_that_greets_does_no_harm(tmp_path):
     shell = tmp_path / "python"
     shell.write_text(f'#!/bin/sh\necho Welcome, stranger.\necho "[1]"\nexec {sys.executable} "$@"\n')
     shell.chmod(0o755)
-    with Crew([Machine("localhost")], Client(python=str(shell))) as crew:
+    with Agents([Machine("localhost")], Client(python=str(shell))) as crew:
         assert crew.agents["localhost"].ask("hello", folder="~", make=False)["dragoman"] == dragoman_version()
         assert crew.events.empty()
 
 
 def test_a_python_that_is_not_there_is_a_sentence():
     with pytest.raises(DragomanError, match="There is no /nowhere/python on this machine"):
-        Crew([Machine("localhost")], Client(python="/nowhere/python"))
+        Agents([Machine("localhost")], Client(python="/nowhere/python"))
 
 
 def test_a_crew_says_which_host_was_lost_and_why():
-    with Crew([Machine("localhost")], Client()) as crew:
+    with Agents([Machine("localhost")], Client()) as crew:
         answers, lost = crew.ask_all({"localhost": ("hello", {"folder": "~", "make": False})})
         assert set(answers) == {"localhost"}
         assert lost == {}

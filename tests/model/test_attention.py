@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from dragoman.batching.packing import IGNORED_LABEL, Batch, Layout, filled, pack, pack_sentences
 from dragoman.model.attention import attend, rotate, rotation_at
 from dragoman.model.dropout import Dropout, dropout, hashed_mask, keep_mask, seed_dropout
-from dragoman.model.kernels import has_kernels, takes_heads
-from dragoman.model.packing import IGNORED_LABEL, Batch, Layout, filled, pack, pack_sentences
+from dragoman.model.kernels.availability import has_kernels, takes_heads
 
 HEADS, HEAD_SIZE = 2, 8
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dragoman.config import Decoding
-from dragoman.decoding import search as search_module
-from dragoman.decoding.search import Marks, search
+from dragoman.batching.packing import IGNORED_LABEL, Batch, Layout, Packed, filled, pack, pack_sentences
+from dragoman.decoding import beam_search as search_module
+from dragoman.decoding.beam_search import SpecialTokens, search
 from dragoman.model.architecture import Architecture
 from dragoman.model.dropout import Dropout, hashed_bits, keep_threshold, seed_dropout
 from dragoman.model.loss import _LinearCrossEntropy, linear_cross_entropy
-from dragoman.model.packing import IGNORED_LABEL, Batch, Layout, Packed, filled, pack, pack_sentences
 from dragoman.model.residual import add_and_norm
 from dragoman.model.transformer import Transformer
+from dragoman.settings import DecodingSettings
 
 pytestmark = pytest.mark.gpu
 
@@ -68,7 +68,7 @@ def weights_of(q: Tensor, k: Tensor, queries: Layout, keys: Layout, causal: bool
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("causal", [True, False])
 def test_attention_and_its_gradients_are_the_formulas(causal: bool, rate: float) -> None:
-    from dragoman.model.attention_kernel import attend
+    from dragoman.model.kernels.attention_kernel import attend
 
     batch = fixed(random_batch(1, pairs=20))
     queries, keys = batch.target.layout, batch.target.layout if causal else batch.source.layout
@@ -174,15 +174,17 @@ def test_a_recorded_search_finds_what_a_plain_one_finds(
 ) -> None:
     torch.manual_seed(0)
     model = Transformer(architecture).to(GPU).eval()
-    marks = Marks(1, 2, (0, 1, 3))
-    monkeypatch.setattr("dragoman.decoding.recorded.FEW", 8)  # so that the batch shrinks
+    marks = SpecialTokens(1, 2, (0, 1, 3))
+    monkeypatch.setattr("dragoman.decoding.graphed_beam_search.FEW", 8)  # so that the batch shrinks
     sources = [torch.randint(4, 512, (length,)).tolist() for length in range(1, 60)]
     found = []
     for recorded in (True, False):
         if not recorded:
             monkeypatch.setattr(search_module, "can_record", lambda *_: False)
         with torch.autocast("cuda", torch.bfloat16):
-            found.append(search(model, pack_sentences(sources), Decoding(beam=4, max_ratio=0.5), marks, n_best=2))
+            found.append(
+                search(model, pack_sentences(sources), DecodingSettings(beam=4, max_ratio=0.5), marks, n_best=2)
+            )
     ours, theirs = ([best.score for best, *_ in each] for each in found)
     assert ours == pytest.approx(theirs, rel=2e-2)
     same = sum(a[0].tokens == b[0].tokens for a, b in zip(*found, strict=True))
@@ -196,6 +198,8 @@ def test_searches_use_the_memory_of_those_before() -> None:
     reserved = []
     for _ in range(6):
         with torch.autocast("cuda", torch.bfloat16):
-            search(model, pack_sentences(sources), Decoding(beam=4, max_ratio=0.5), Marks(1, 2, (0, 1, 3)))
+            search(
+                model, pack_sentences(sources), DecodingSettings(beam=4, max_ratio=0.5), SpecialTokens(1, 2, (0, 1, 3))
+            )
         reserved.append(torch.cuda.memory_reserved())
     assert reserved[-1] == reserved[2]

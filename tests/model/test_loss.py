@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from dragoman.batching.packing import IGNORED_LABEL
 from dragoman.model import loss as loss_module
 from dragoman.model.loss import linear_cross_entropy
-from dragoman.model.packing import IGNORED_LABEL
 
 
 def problem(T: int, V: int, d: int, ignored: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:

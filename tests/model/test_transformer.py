@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from dragoman.batching.packing import IGNORED_LABEL, Batch, pack_sentences
 from dragoman.model.architecture import Architecture, architecture_of, parameter_count
 from dragoman.model.attention import rotation_at
-from dragoman.model.packing import IGNORED_LABEL, Batch, pack_sentences
 from dragoman.model.transformer import Transformer
 from dragoman.recipe import recipe_names
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from dragoman.decoding.export import export
+from dragoman.export.exporter import export
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import Metrics
-from dragoman.serving.service import Service
+from dragoman.serving.translation_service import Service
 
 from ..models import babbler, learned, write
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from dragoman.decoding.exported import ExportedTranslator
+from dragoman.decoding.ctranslate2_translator import ExportedTranslator
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Keys, Limits, make_key
 from dragoman.serving.metrics import Metrics

@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.events import CheckpointSaved, Event, RunStarted, StepDone, WorkersLost, WorldChanged
-from dragoman.rundir import RunDir
+from dragoman.run_folder import RunFolder
 
 from ..processes import train
 from .hosts import Host, Hosts, why_not
@@ -30,7 +30,7 @@ EXACT = ("model.dropout=0", "schedule.rate=0.00005", "evaluation.bleu=false", "e
 ALL = ["worker 0 on a", "worker 1 on b", "worker 2 on c"]
 
 
-class Story:
+class RunHistory:
     """A launch over all hosts of a bed, and what their workers have recorded so far."""
 
     def __init__(self, bed: Hosts, data: Path, steps: int, output: Path) -> None:
@@ -47,7 +47,7 @@ class Story:
             )
 
     def events(self, host: str) -> list[Event]:
-        return RunDir(self.bed[host].folder / "run").events(SLOTS[host])
+        return RunFolder(self.bed[host].folder / "run").events(SLOTS[host])
 
     def step(self, host: str) -> int:
         return max((event.step for event in self.events(host) if isinstance(event, StepDone)), default=0)
@@ -105,7 +105,7 @@ def told(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[To
     folder = tmp_path_factory.mktemp("elastic")
     named: dict[str, list[str]] = {}
     with Hosts(["a", "b", "c"]) as bed:
-        story = Story(bed, data.path, 100_000, folder / "first.txt")
+        story = RunHistory(bed, data.path, 100_000, folder / "first.txt")
         spared = [worker for worker in ALL if not worker.endswith("c")]
 
         def lose_c(mishap: str, lose: Callable[[], None]) -> None:
@@ -148,7 +148,7 @@ def told(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[To
         assert newest > _newest_checkpoint(bed["a"])
         for host in bed:
             host.revive()
-        again = Story(bed, data.path, lost_at + 30, folder / "again.txt")
+        again = RunHistory(bed, data.path, lost_at + 30, folder / "again.txt")
         assert again.process.wait(timeout=PATIENCE_S) == 0, again.output.read_text()
         events = {host: story.events(host) for host in SLOTS}
         yield Told(events, lost_at + 30, lost_at, newest, named, story.output.read_text() + again.output.read_text())
@@ -164,7 +164,7 @@ def undisturbed(told: Told, data: DataSet, tmp_path_factory: pytest.TempPathFact
     """The same run by one worker, from beginning to end."""
     run = tmp_path_factory.mktemp("undisturbed") / "run"
     train(data.path, run, *EXACT, f"training.steps={told.steps}", "checkpoint.every=100000", workers=1)
-    return {event.step: event for event in RunDir(run).events() if isinstance(event, StepDone)}
+    return {event.step: event for event in RunFolder(run).events() if isinstance(event, StepDone)}
 
 
 def lineage(events: Sequence[Event]) -> list[StepDone]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.events import CeilingMeasured, CheckpointSaved, RunStarted, StepDone
-from dragoman.rundir import RunDir
+from dragoman.events import CheckpointSaved, PeakMeasured, RunStarted, StepDone
+from dragoman.run_folder import RunFolder
 
 from ..processes import losses, train
 from ..small import TINY
@@ -98,8 +98,8 @@ def test_without_a_shared_disk_a_killed_worker_starts_again_and_the_losses_are_t
     assert losses(homes["a"].folder / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
     assert (homes["b"].folder / "data" / "manifest.json").exists()
     for host, other in (("a", 1), ("b", 0)):
-        posted = RunDir(homes[host].folder / "run").events(other)
-        assert any(isinstance(event, CeilingMeasured) for event in posted), f"{host} has the news of worker {other}"
+        posted = RunFolder(homes[host].folder / "run").events(other)
+        assert any(isinstance(event, PeakMeasured) for event in posted), f"{host} has the news of worker {other}"
 
 
 def test_ctrl_c_saves_and_the_run_goes_on_from_a_host_that_has_never_seen_it(homes, data):
@@ -108,13 +108,13 @@ def test_ctrl_c_saves_and_the_run_goes_on_from_a_host_that_has_never_seen_it(hom
     os.killpg(process.pid, signal.SIGINT)
     output = finish(process)
     assert "the same command goes on from there" in output
-    run = RunDir(homes["a"].folder / "run")
+    run = RunFolder(homes["a"].folder / "run")
     saved = [event.step for event in run.events() if isinstance(event, CheckpointSaved)]
     assert saved[-1] == max(losses(run.path))
     done = homes["c"].run(command("c,a", data.path, *QUIET, f"training.steps={saved[-1] + 2}"), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "The newest checkpoint is on a: it is copied to c." in done.stdout
-    started = [event for event in RunDir(homes["c"].folder / "run").events() if isinstance(event, RunStarted)]
+    started = [event for event in RunFolder(homes["c"].folder / "run").events() if isinstance(event, RunStarted)]
     assert started[-1].resumed_step == saved[-1]
     assert started[-1].host == "c"
 
@@ -126,7 +126,7 @@ def test_a_killed_launcher_leaves_no_orphans_but_a_checkpoint(homes, data):
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     wait_for_no_worker(homes)
-    run = RunDir(homes["a"].folder / "run")
+    run = RunFolder(homes["a"].folder / "run")
     steps = [event.step for event in run.events() if isinstance(event, StepDone)]
     assert (run.checkpoints / "last").resolve().name == f"step-{steps[-1]:08d}"
 
@@ -198,7 +198,7 @@ def test_the_example_for_slurm_trains_on_two_nodes(homes, slurm, data):
         homes[name].revive()
     assert done.returncode == 0, done.stdout + done.stderr + log
     assert "Finished after 12 steps" in log
-    started = [event for event in RunDir(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
+    started = [event for event in RunFolder(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
     assert started[-1].world == 2
     assert (homes["b"].folder / "run" / "events-1.jsonl").exists()
 
@@ -210,6 +210,6 @@ def test_mpirun_makes_a_world_over_hosts_that_train_joins(homes, data):
     environment = [word for name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS") for word in ("-x", name)]
     done = homes["a"].run([*mpirun, *environment, sys.executable, "-m", "dragoman", *train_words], check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    started = [event for event in RunDir(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
+    started = [event for event in RunFolder(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
     assert started[-1].world == 3
     assert (homes["b"].folder / "run" / "events-2.jsonl").exists()

@@ -5,7 +5,7 @@ from statistics import mean
 import pytest
 
 from dragoman.events import ExchangeChosen, RunStarted, StepDone
-from dragoman.rundir import RunDir
+from dragoman.run_folder import RunFolder
 
 from ..processes import train
 
@@ -26,7 +26,7 @@ SETTINGS = ("training.steps=60", "evaluation.every=60", "checkpoint.every=60", "
 def test_a_model_learns_with_every_method_and_fewer_bytes(data, tmp_path, method):
     train(data.path, tmp_path / "run", *SETTINGS, "schedule.rate=0.01", *method)
     for rank in (0, 1):
-        events = RunDir(tmp_path / "run").events(rank)
+        events = RunFolder(tmp_path / "run").events(rank)
         (chosen,) = [event for event in events if isinstance(event, ExchangeChosen)]
         assert chosen.method == method[0].partition("=")[2]
         steps = [event for event in events if isinstance(event, StepDone)]

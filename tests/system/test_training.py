@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from dragoman.events import CheckpointSaved, RunEnded, RunStarted, StepDone
-from dragoman.rundir import RunDir
+from dragoman.run_folder import RunFolder
 
 from ..processes import losses, start, train, wait_for_steps
 
@@ -31,7 +31,7 @@ def test_two_workers_have_the_loss_curve_of_one(data, tmp_path, shares):
     tokens = [
         [
             (event.target_tokens, event.pairs)
-            for event in RunDir(tmp_path / "two").events(rank)
+            for event in RunFolder(tmp_path / "two").events(rank)
             if isinstance(event, StepDone)
         ]
         for rank in (0, 1)
@@ -52,7 +52,7 @@ def test_killed_again_and_again_a_run_ends_bit_for_bit_the_same(data, tmp_path):
         process.communicate()
     train(data.path, run, *settings)
     assert losses(run) == losses(tmp_path / "whole")
-    starts = [event.resumed_step for event in RunDir(run).events() if isinstance(event, RunStarted)]
+    starts = [event.resumed_step for event in RunFolder(run).events() if isinstance(event, RunStarted)]
     assert starts == sorted(starts)
     assert starts[-1] > 0
 
@@ -86,7 +86,7 @@ def test_a_signal_ends_the_step_saves_and_leaves_with_success(data, tmp_path, wo
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert "goes on from there" in output
-    events = RunDir(tmp_path / "run").events()
+    events = RunFolder(tmp_path / "run").events()
     assert isinstance(events[-1], RunEnded)
     assert events[-1].reason == "interrupted"
     saved = [event.step for event in events if isinstance(event, CheckpointSaved)]
@@ -96,7 +96,7 @@ def test_a_signal_ends_the_step_saves_and_leaves_with_success(data, tmp_path, wo
 def test_torchrun_makes_a_world_that_train_joins(data, tmp_path):
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
     train(data.path, tmp_path / "run", "evaluation.bleu=false", launcher=launcher)
-    started = next(event for event in RunDir(tmp_path / "run").events() if isinstance(event, RunStarted))
+    started = next(event for event in RunFolder(tmp_path / "run").events() if isinstance(event, RunStarted))
     assert started.world == 2
 
 
@@ -180,7 +180,7 @@ def test_a_run_that_is_being_trained_is_not_trained_twice(data, tmp_path):
         train(data.path, tmp_path / "run", "training.steps=100000", workers=1)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
-    steps = [event.step for event in RunDir(tmp_path / "run").events() if isinstance(event, StepDone)]
+    steps = [event.step for event in RunFolder(tmp_path / "run").events() if isinstance(event, StepDone)]
     assert steps == list(range(1, len(steps) + 1))
 
 

@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from dragoman.events import EvaluationDone, StepDone
-from dragoman.insight.digest import digest
 from dragoman.insight.page import render
-from dragoman.insight.story import tell
-from dragoman.rundir import RunDir
+from dragoman.insight.run_history import tell
+from dragoman.insight.run_summary import digest
+from dragoman.run_folder import RunFolder
 
 from ..insight.runs import made_run, sensed
 from ..processes import start, wait_for_steps
@@ -58,7 +58,7 @@ def test_a_running_training_is_watched_to_its_end(data, tmp_path, page):
         watching.communicate()
         training.communicate()
     assert watching.returncode in (0, -signal.SIGTERM)
-    recorded = RunDir(run).events()
+    recorded = RunFolder(run).events()
     last = [event for event in recorded if isinstance(event, EvaluationDone)][-1]
     assert f"{last.nll:.3f}" in numbers
     steps = [event for event in recorded if isinstance(event, StepDone)]

@@ -7,7 +7,7 @@ from rich.console import Console
 from dragoman import events
 from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone
 from dragoman.recipe import resolve
-from dragoman.telemetry.sentences import _ENDINGS, sentence
+from dragoman.telemetry.event_messages import _ENDINGS, sentence
 from dragoman.telemetry.sinks import Pace, TensorBoardSink, TerminalSink
 
 SETTINGS = resolve(None, ["training.steps=100", "evaluation.every=20"]).settings

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from dragoman.config import Settings
 from dragoman.corpus.dataset import DataSet
+from dragoman.distributed.cluster import join
+from dragoman.distributed.event_sync import EventSync
 from dragoman.events import Event
 from dragoman.model.transformer import Transformer
 from dragoman.recipe import resolve
-from dragoman.rundir import RunDir
-from dragoman.training.cluster import join
-from dragoman.training.evaluate import Quality
-from dragoman.training.loop import Trainer
-from dragoman.training.post import Post
-from dragoman.training.stop import Stop
+from dragoman.run_folder import RunFolder
+from dragoman.settings import Settings
+from dragoman.training.evaluation import Quality
+from dragoman.training.stop_signal import StopSignal
+from dragoman.training.trainer import Trainer
 
 from ..small import TINY
 
@@ -46,9 +46,9 @@ class Recording:
 
     def __init__(self, settings: Settings, data: DataSet, folder: Path, judge: Parrot | None = None) -> None:
         self.events: list[Event] = []
-        self.stop = Stop()
-        self.run = RunDir(folder)
-        self.trainer = Trainer(settings, data, self.run, join(), judge or Parrot(), self.record, Post(self.run))
+        self.stop = StopSignal()
+        self.run = RunFolder(folder)
+        self.trainer = Trainer(settings, data, self.run, join(), judge or Parrot(), self.record, EventSync(self.run))
         self.on_event = lambda event: None
 
     def record(self, event: Event) -> None:

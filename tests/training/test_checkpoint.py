@@ -7,28 +7,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from dragoman.config import Decoding
+from dragoman.batching.data_loader import Position
 from dragoman.corpus.sources import Languages
 from dragoman.errors import DragomanError
 from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
-from dragoman.model.store import Description, load_model
+from dragoman.model.model_folder import ModelDescription, load_model
 from dragoman.model.transformer import Transformer
+from dragoman.settings import DecodingSettings
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState, find_damage
-from dragoman.training.feed import Position
 
 from .conftest import tiny
 
 
 @pytest.fixture(scope="module")
-def description(data) -> Description:
+def description(data) -> ModelDescription:
     from dragoman.model.architecture import Architecture
 
     architecture = Architecture(vocabulary=data.tokenizer.padded_size, **tiny().model.model_dump())
-    return Description(architecture, Languages("en", "de"), Decoding(), data.tokenizer)
+    return ModelDescription(architecture, Languages("en", "de"), DecodingSettings(), data.tokenizer)
 
 
-def snapshot(description: Description, step: int, loss: float | None = None) -> Snapshot:
+def snapshot(description: ModelDescription, step: int, loss: float | None = None) -> Snapshot:
     torch.manual_seed(step)
     weights = checkpoint.copy_tensors(Transformer(description.architecture).state_dict())
     state = TrainingState(step=step, position=Position(1, step), best={"loss": 2.5}, loss=loss, elapsed_s=1.5)

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from dragoman.config import Optimizer
-from dragoman.events import MicroBatchesCut, RunStarted, StepDone
-from dragoman.launch.local import BeamJudge
+from dragoman.events import MicroBatchesSplit, RunStarted, StepDone
+from dragoman.launch.local_launcher import BeamJudge
 from dragoman.recipe import resolve
-from dragoman.training.optimizer import Updater
+from dragoman.settings import OptimizerSettings
+from dragoman.training.optimizer import Optimizer
 
 from ..processes import losses, train
 from ..small import TINY
@@ -45,7 +45,7 @@ def test_memory_that_runs_out_on_a_gpu_is_met_by_cutting(data, tmp_path):
         assert recording.train() == "finished"
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert recording.of(MicroBatchesCut)
+    assert recording.of(MicroBatchesSplit)
     assert len(recording.of(StepDone)) == 3
 
 
@@ -64,7 +64,7 @@ def test_a_share_in_pieces_has_the_gradient_of_the_whole(data, tmp_path):
 @pytest.mark.parametrize("algorithm", ["adamw", "muon"])
 def test_a_step_that_is_not_finite_changes_nothing(algorithm):
     model = torch.nn.Linear(64, 64).cuda()
-    updater = Updater(model, Optimizer(algorithm=algorithm, weight_decay=0.1))
+    updater = Optimizer(model, OptimizerSettings(algorithm=algorithm, weight_decay=0.1))
     one, broken = (torch.tensor(value, device="cuda") for value in (1.0, math.nan))
     for loss, value in ((one, 1.0), (broken, math.nan), (one, 1.0)):
         for parameter in model.parameters():

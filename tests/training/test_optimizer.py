@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from dragoman.config import Optimizer
+from dragoman.settings import OptimizerSettings
 from dragoman.training.muon import Muon
-from dragoman.training.optimizer import RunningAverage, Updater
+from dragoman.training.optimizer import EMA, Optimizer
 
 
 class Toy(nn.Module):
@@ -21,7 +21,7 @@ class Toy(nn.Module):
         return self.norm(self.inner(self.embedding.weight)).pow(3).sum()
 
 
-def descend(model: Toy, updater: Updater, steps: int) -> None:
+def descend(model: Toy, updater: Optimizer, steps: int) -> None:
     for _ in range(steps):
         model.zero_grad()
         model.loss().backward()
@@ -30,13 +30,13 @@ def descend(model: Toy, updater: Updater, steps: int) -> None:
 
 @pytest.mark.parametrize("algorithm", ["adamw", "muon"])
 def test_state_that_was_saved_goes_on_bit_for_bit(algorithm):
-    settings = Optimizer(algorithm=algorithm, weight_decay=0.1)
+    settings = OptimizerSettings(algorithm=algorithm, weight_decay=0.1)
     whole, half, rest = Toy(), Toy(), Toy()
-    descend(whole, Updater(whole, settings), 6)
-    first = Updater(half, settings)
+    descend(whole, Optimizer(whole, settings), 6)
+    first = Optimizer(half, settings)
     descend(half, first, 3)
     rest.load_state_dict(half.state_dict())
-    second = Updater(rest, settings)
+    second = Optimizer(rest, settings)
     second.load_state({name: tensor.clone() for name, tensor in first.state().items()})
     descend(rest, second, 3)
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), rest.parameters(), strict=True))
@@ -44,8 +44,8 @@ def test_state_that_was_saved_goes_on_bit_for_bit(algorithm):
 
 def test_adamw_is_torchs():
     ours, theirs = Toy(), Toy()
-    settings = Optimizer(beta1=0.8, beta2=0.95, epsilon=1e-8)
-    descend(ours, Updater(ours, settings), 5)
+    settings = OptimizerSettings(beta1=0.8, beta2=0.95, epsilon=1e-8)
+    descend(ours, Optimizer(ours, settings), 5)
     reference = torch.optim.AdamW(theirs.parameters(), lr=0.01, betas=(0.8, 0.95), eps=1e-8, weight_decay=0)
     for _ in range(5):
         theirs.zero_grad()
@@ -57,7 +57,7 @@ def test_adamw_is_torchs():
 
 def test_muon_takes_the_matrices_and_adamw_the_rest():
     model = Toy()
-    updater = Updater(model, Optimizer(algorithm="muon"))
+    updater = Optimizer(model, OptimizerSettings(algorithm="muon"))
     descend(model, updater, 1)
     quantities: dict[str, set[str]] = {}
     for key in updater.state():
@@ -104,9 +104,9 @@ def test_muon_takes_each_matrix_of_a_fused_projection_by_itself():
 
 @pytest.mark.parametrize("algorithm", ["adamw", "muon"])
 def test_a_step_that_was_not_read_is_clipped_and_skipped_as_one_that_was(algorithm):
-    settings = Optimizer(algorithm=algorithm, weight_decay=0.1)
+    settings = OptimizerSettings(algorithm=algorithm, weight_decay=0.1)
     unread, read = Toy(), Toy()
-    updaters = Updater(unread, settings), Updater(read, settings)
+    updaters = Optimizer(unread, settings), Optimizer(read, settings)
     for value in (1.0, math.nan, 2.0):
         for model in (unread, read):
             model.zero_grad()
@@ -123,7 +123,7 @@ def test_a_step_that_was_not_read_is_clipped_and_skipped_as_one_that_was(algorit
 @pytest.mark.parametrize("algorithm", ["adamw", "muon"])
 def test_a_step_that_is_read_forgets_what_was_not_finite_before(algorithm):
     model = nn.Linear(8, 8)
-    updater = Updater(model, Optimizer(algorithm=algorithm))
+    updater = Optimizer(model, OptimizerSettings(algorithm=algorithm))
     for value, loss in ((math.nan, math.nan), (1.0, None)):
         for parameter in model.parameters():
             parameter.grad = torch.full_like(parameter, value)
@@ -139,7 +139,7 @@ def test_a_step_that_is_read_forgets_what_was_not_finite_before(algorithm):
 def test_only_matrices_decay():
     model = Toy()
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    updater = Updater(model, Optimizer(weight_decay=0.5))
+    updater = Optimizer(model, OptimizerSettings(weight_decay=0.5))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     updater.step(0.1)
@@ -150,7 +150,7 @@ def test_only_matrices_decay():
 def test_a_running_average_lags_behind_and_swaps_in_and_out():
     model = Toy()
     start = model.inner.weight.detach().clone()
-    average = RunningAverage(model, 0.9)
+    average = EMA(model, 0.9)
     with torch.no_grad():
         model.inner.weight.add_(1.0)
     average.update(step=1000)

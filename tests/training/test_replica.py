@@ -2,14 +2,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from dragoman.config import Exchange as ExchangeSettings
-from dragoman.config import Optimizer
+from dragoman.distributed import choose_exchange
+from dragoman.distributed.cluster import Cluster
 from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
-from dragoman.training import method
+from dragoman.settings import ExchangeSettings, OptimizerSettings
 from dragoman.training.checkpoint import Snapshot, TrainingState
-from dragoman.training.cluster import Cluster
-from dragoman.training.optimizer import RunningAverage, Updater
+from dragoman.training.optimizer import EMA, Optimizer
 from dragoman.training.replica import Replica
 
 from .conftest import tiny
@@ -20,8 +19,8 @@ def replica(seed: int, *, averaged: bool) -> Replica:
     model = Transformer(Architecture(vocabulary=16, **tiny().model.model_dump()))
     settings = ExchangeSettings(method="local", every=1)
     alone = Cluster(0, 1, 1, torch.device("cpu"))
-    exchange = method.build(method.fixed(settings), settings, alone, list(model.parameters()))
-    return Replica(model, Updater(model, Optimizer()), RunningAverage(model, 0.9) if averaged else None, exchange)
+    exchange = choose_exchange.build(choose_exchange.fixed(settings), settings, alone, list(model.parameters()))
+    return Replica(model, Optimizer(model, OptimizerSettings()), EMA(model, 0.9) if averaged else None, exchange)
 
 
 def take_step(replica: Replica, number: int) -> None:

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.config import Schedule
+from dragoman.settings import ScheduleSettings
 from dragoman.training.schedule import rate_at, transformer_policy
 
 POLICIES = ["transformer_policy", "constant", "linear", "cosine", "warmup_stable_decay"]
 
 
-def schedule(policy: str, **changes: object) -> Schedule:
-    return Schedule(**{"policy": policy, "rate": 0.01, "warmup_steps": 100, **changes})
+def schedule(policy: str, **changes: object) -> ScheduleSettings:
+    return ScheduleSettings(**{"policy": policy, "rate": 0.01, "warmup_steps": 100, **changes})
 
 
 def test_the_original_policy_has_the_original_values():

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.corpus import sources
-from dragoman.corpus.cache import Fetched, Remote, cache_root, local_path, locked
+from dragoman.corpus.archive import unpack
 from dragoman.corpus.download import Patience, fetch, forget
-from dragoman.corpus.formats import LineReader
+from dragoman.corpus.download_cache import Fetched, Remote, cache_root, local_path, locked
+from dragoman.corpus.line_formats import LineReader
+from dragoman.corpus.source_arguments import TWO_FILE_FORMATS
 from dragoman.corpus.sources import Languages, Source
-from dragoman.corpus.unpack import unpack
-from dragoman.corpus.words import TWO_FILE_FORMATS
 from dragoman.errors import CorpusError, DownloadError
+from dragoman.files import replacing
 from dragoman.progress import Progress, no_progress
-from dragoman.rundir import replacing
 
 SPLITS = ("train", "valid", "test")
 GENERATORS = ("demo",)
@@ -56,7 +56,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Description:
+class CorpusDescription:
     """A corpus that could be had."""
 
     name: str
@@ -97,7 +97,7 @@ class Corpus:
     test: tuple[Source, ...]
 
 
-def describe() -> list[Description]:
+def describe() -> list[CorpusDescription]:
     """All shipped corpora, by name."""
     with importlib.resources.as_file(importlib.resources.files("dragoman.corpus") / "catalog") as shelf:
         return [read(path) for path in sorted(shelf.glob("*.toml"))]
@@ -132,7 +132,7 @@ def resolve(
         ) from error
 
 
-def find(name_or_toml: str) -> tuple[Description, Languages, Languages]:
+def find(name_or_toml: str) -> tuple[CorpusDescription, Languages, Languages]:
     """The description, the pair as it is stored, and the direction that is asked for."""
     if named := re.fullmatch(r"(.*\.toml)(?:/([^/]+))?", name_or_toml):
         description, wanted = read(Path(named[1])), named[2] or ""
@@ -173,7 +173,7 @@ def _turned(name: str) -> str:
 class _Steward:
     """Has one corpus brought here."""
 
-    description: Description
+    description: CorpusDescription
     pair: Languages
     languages: Languages
     cache: Path
@@ -280,7 +280,7 @@ def _text(languages: Languages) -> str:
     return f"{languages.source}-{languages.target}"
 
 
-def read(path: Path) -> Description:
+def read(path: Path) -> CorpusDescription:
     """Read a description, and report everything that is wrong with it at once."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -311,7 +311,7 @@ def read(path: Path) -> Description:
     if problems:
         raise CorpusError("; ".join(problems), path)
     name, about = str(table.get("name", path.stem)), str(table.get("about", ""))
-    return Description(name, about, pairs, found["train"], found["valid"], found["test"], path.parent)
+    return CorpusDescription(name, about, pairs, found["train"], found["valid"], found["test"], path.parent)
 
 
 def _entry(table: Mapping[str, Any], where: str, whole: tuple[Languages, ...], problems: list[str]) -> Entry:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from unicodedata import is_normalized, normalize
 
-from dragoman.config import Cleaning, RuleName
 from dragoman.corpus.sources import Languages
+from dragoman.settings import CleaningSettings, RuleName
 
 MENDING_RULES = frozenset({"control_characters", "normal_form"})
 SAMPLES_PER_RULE = 3
@@ -135,7 +135,7 @@ class RuleCount:
 class Cleaner:
     """Applies the rules in use to pairs, one after the other, and counts what each did."""
 
-    def __init__(self, settings: Cleaning, languages: Languages) -> None:
+    def __init__(self, settings: CleaningSettings, languages: Languages) -> None:
         self._settings = settings
         self._rules = frozenset(settings.rules)
         self._source_script = script_of(languages.source)

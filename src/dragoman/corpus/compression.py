@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol
 
 import zstandard
 
-from dragoman.corpus.words import STANDARD_INPUT
+from dragoman.corpus.source_arguments import STANDARD_INPUT
 from dragoman.errors import CorpusError
 
 BLOCK_BYTES = 1 << 18

@@ -22,7 +22,7 @@ from dragoman.corpus.shards import Pairs
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
-from dragoman.rundir import read_json
+from dragoman.files import read_json
 
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.model"

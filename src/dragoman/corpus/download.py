@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import httpx
 
-from dragoman.corpus.cache import (
+from dragoman.corpus.download_cache import (
     Digests,
     Fetched,
     Remote,
@@ -32,8 +32,8 @@ from dragoman.corpus.cache import (
     write_receipt,
 )
 from dragoman.errors import DownloadError
+from dragoman.files import write_json
 from dragoman.progress import Progress, no_progress
-from dragoman.rundir import write_json
 
 LIMIT_BYTES = 32 * 2**30
 """Nothing larger is fetched where the size is not known beforehand."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman.errors import DragomanError
-from dragoman.rundir import replacing
+from dragoman.files import replacing
 
 Tokens = npt.NDArray[np.unsignedinteger]
 OFFSET = np.dtype("<i8")

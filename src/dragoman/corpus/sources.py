@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dragoman.corpus.languages import same_language
-from dragoman.corpus.words import (
+from dragoman.corpus.language_codes import same_language
+from dragoman.corpus.source_arguments import (
     FORMATS,
     STANDARD_INPUT,
     TWO_FILE_FORMATS,
-    Word,
+    SourceArgument,
     cannot_tell,
     codes_in,
     format_of,
@@ -79,25 +79,25 @@ def _pairs(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]
 
 
 def _reader(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]]:
-    from dragoman.corpus import formats, memories
+    from dragoman.corpus import line_formats, translation_memories
 
     match source.format, source.paths:
         case "lines", (left, right):
-            return formats.read_lines(left, right)
+            return line_formats.read_lines(left, right)
         case "tags", (left, right):
-            return formats.read_tags(left, right)
+            return line_formats.read_tags(left, right)
         case "sgm", (left, right):
-            return formats.read_sgm(left, right)
+            return line_formats.read_sgm(left, right)
         case "tsv", (path,):
-            return formats.read_tsv(path)
+            return line_formats.read_tsv(path)
         case "jsonl", (path,):
-            return formats.read_jsonl(path, languages)
+            return line_formats.read_jsonl(path, languages)
         case "tmx", (path,):
-            return memories.read_tmx(path, languages)
+            return translation_memories.read_tmx(path, languages)
         case "po", (path,):
-            return memories.read_po(path, languages)
+            return translation_memories.read_po(path, languages)
         case "mo", (path,):
-            return memories.read_mo(path, languages)
+            return translation_memories.read_mo(path, languages)
     raise AssertionError(f"check_readable lets {source.format} of {len(source.paths)} files pass")
 
 
@@ -180,7 +180,7 @@ def sources_from_arguments(
     if not arguments:
         raise CorpusError("no corpus is named: give files, as in train.en,train.de or pairs.tsv")
     problems: list[str] = []
-    words: list[Word] = []
+    words: list[SourceArgument] = []
     for argument in arguments:
         try:
             words.append(parse_word(argument))
@@ -217,9 +217,9 @@ def sources_from_arguments(
     return _with_distinct_names(sources), languages
 
 
-def _languages_of(words: Sequence[Word]) -> Languages:
+def _languages_of(words: Sequence[SourceArgument]) -> Languages:
     """What the names agree on."""
-    found: dict[Languages, Word] = {}
+    found: dict[Languages, SourceArgument] = {}
     for word in words:
         codes = codes_in(word.paths)
         if codes and not any(_agree(Languages(*codes), other) for other in found):
@@ -237,7 +237,7 @@ def _languages_of(words: Sequence[Word]) -> Languages:
     )
 
 
-def _source_side_first(word: Word, languages: Languages) -> tuple[Path, ...]:
+def _source_side_first(word: SourceArgument, languages: Languages) -> tuple[Path, ...]:
     """The sides in the order that the languages ask for; a pair with a comma may bear any names."""
     codes = codes_in(word.paths)
     if len(word.paths) == 1 or codes is None:

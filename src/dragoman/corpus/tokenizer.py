@@ -15,8 +15,8 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from dragoman.config import Tokenizer as TokenizerSettings
 from dragoman.errors import DragomanError
+from dragoman.settings import TokenizerSettings
 
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 WORD_LIMIT = 2_000_000

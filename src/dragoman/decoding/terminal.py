@@ -13,17 +13,17 @@ from rich.console import Console
 from rich.markup import escape
 
 from dragoman.corpus.dataset import DataSet, Split
-from dragoman.decoding import scoring, side_by_side
-from dragoman.decoding.card import Circumstances
-from dragoman.decoding.export import FORMS, QUANTIZATIONS
-from dragoman.decoding.export import export as write_export
-from dragoman.decoding.exported import CARD_FILE
-from dragoman.decoding.lines import Candidate, LineTranslator, Translation
+from dragoman.decoding import comparison_page, scoring
+from dragoman.decoding.ctranslate2_translator import CARD_FILE
+from dragoman.decoding.line_translator import Candidate, LineTranslator, Translation
 from dragoman.decoding.translator import load
 from dragoman.errors import DragomanError
+from dragoman.export.exporter import FORMS, QUANTIZATIONS
+from dragoman.export.exporter import export as write_export
+from dragoman.export.model_card import Circumstances
+from dragoman.files import write_atomic
 from dragoman.progress import Progress
 from dragoman.recipe import resolve
-from dragoman.rundir import write_atomic
 from dragoman.terminal import progress_bars, size, table
 
 SPLITS = ("test", "valid")
@@ -147,8 +147,8 @@ def score(
         return
     found = scoring.compare(outputs[0], outputs[1], references)
     if html is not None:
-        differing = side_by_side.contrasts(sources, references, *outputs)
-        write_atomic(html, side_by_side.as_html(systems, found, differing, len(references)))
+        differing = comparison_page.contrasts(sources, references, *outputs)
+        write_atomic(html, comparison_page.as_html(systems, found, differing, len(references)))
         Console(stderr=True).print(f"Side by side: {html}", highlight=False, soft_wrap=True)
     _show_comparison(systems, found, as_json=as_json)
 

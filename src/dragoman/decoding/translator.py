@@ -9,20 +9,20 @@ from typing import Any
 import sentencepiece
 import torch
 
-from dragoman.config import Decoding
+from dragoman.batching.packing import pack_sentences
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.decoding.exported import ExportedTranslator, changed, is_exported
-from dragoman.decoding.huggingface import is_huggingface, read_m2m100
-from dragoman.decoding.lines import LineTranslator, Source, batches
-from dragoman.decoding.search import Hypothesis, Marks, search
+from dragoman.decoding.beam_search import Hypothesis, SpecialTokens, search
+from dragoman.decoding.ctranslate2_translator import ExportedTranslator, changed, is_exported
+from dragoman.decoding.line_translator import LineTranslator, Source, batches
 from dragoman.errors import DragomanError
+from dragoman.export.huggingface import is_huggingface, read_m2m100
 from dragoman.model.architecture import Architecture
-from dragoman.model.memory import is_out_of_memory
-from dragoman.model.packing import pack_sentences
-from dragoman.model.store import MODEL_FILE, StoredModel, load_model
+from dragoman.model.model_folder import MODEL_FILE, StoredModel, load_model
+from dragoman.model.out_of_memory import is_out_of_memory
 from dragoman.model.transformer import Transformer
-from dragoman.rundir import RunDir
+from dragoman.run_folder import RunFolder
+from dragoman.settings import DecodingSettings
 
 GPU_BATCH_TOKENS = 131072
 """Source tokens that a GPU translates at once, where it has the memory: fewer leave it idle, more gain nothing."""
@@ -38,7 +38,7 @@ class Translator(LineTranslator):
     """A model that translates text on torch. Make one with `load`, or of a model in training."""
 
     def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, options: Decoding, languages: Languages | None = None
+        self, model: Transformer, tokenizer: Tokenizer, options: DecodingSettings, languages: Languages | None = None
     ) -> None:
         super().__init__(tokenizer, options, languages)
         self.model = model
@@ -89,7 +89,7 @@ class Translator(LineTranslator):
         return torch.autocast("cuda", dtype=torch.bfloat16) if multiplies else nullcontext()
 
 
-def tokens_at_once(architecture: Architecture, options: Decoding, memory_bytes: int) -> int:
+def tokens_at_once(architecture: Architecture, options: DecodingSettings, memory_bytes: int) -> int:
     """Source tokens of a batch on a GPU with so much memory."""
     said = options.beam * max(1.0, options.max_ratio)  # tokens that a source's token makes room for, but for a few
     token_bytes = 4 * architecture.decoder_layers * architecture.d_model  # a key and a value in bfloat16
@@ -120,7 +120,7 @@ def load_stored(folder: Path, device: str = "cpu") -> StoredModel:
 
 def find_model(path: Path) -> Path:
     """The folder that holds the model: `path` itself, or the best checkpoint of the run that it is."""
-    places = [path, *(folder / name for folder in (RunDir(path).checkpoints, path) for name in BEST_FIRST)]
+    places = [path, *(folder / name for folder in (RunFolder(path).checkpoints, path) for name in BEST_FIRST)]
     for place in places:
         if (place / MODEL_FILE).exists():
             return place
@@ -131,7 +131,7 @@ def find_model(path: Path) -> Path:
     )
 
 
-def marks_of(tokenizer: Tokenizer, vocabulary: int) -> Marks:
+def marks_of(tokenizer: Tokenizer, vocabulary: int) -> SpecialTokens:
     """What a search must know of a tokenizer whose model has `vocabulary` rows."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
     unsayable = [
@@ -140,4 +140,4 @@ def marks_of(tokenizer: Tokenizer, vocabulary: int) -> Marks:
         if processor.is_control(token) or processor.is_unknown(token) or processor.is_unused(token)
     ]
     forbidden = {*unsayable, *range(tokenizer.size, vocabulary)} - {tokenizer.end}
-    return Marks(tokenizer.start, tokenizer.end, tuple(sorted(forbidden)))
+    return SpecialTokens(tokenizer.start, tokenizer.end, tuple(sorted(forbidden)))

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from statistics import fmean
 
-from dragoman.insight.story import Story
+from dragoman.insight.run_history import RunHistory
 
 RECENT_STEPS = 200
 RECENT_EVALUATIONS = 3
@@ -23,7 +23,7 @@ class Left:
         return self.steps_s + self.evaluations_s + self.checkpoints_s
 
 
-def time_left(story: Story) -> Left | None:
+def time_left(story: RunHistory) -> Left | None:
     """From the latest steps, evaluations and checkpoints; None before the first step."""
     if not story.steady:
         return None
@@ -38,7 +38,7 @@ def time_left(story: Story) -> Left | None:
     return Left(steps_left * step_s, evaluations_left * evaluation_s, max(saves_left, evaluations_left) * blocked_s)
 
 
-def _left(story: Story, every: int | None) -> int:
+def _left(story: RunHistory, every: int | None) -> int:
     if not every or story.step >= story.total_steps:
         return 0
     return math.ceil(story.total_steps / every) - story.step // every
@@ -62,7 +62,7 @@ class Cost:
         return f"{self.of(seconds):,.2f} {self.currency}"
 
 
-def cost_of(story: Story) -> Cost | None:
+def cost_of(story: RunHistory) -> Cost | None:
     """What all machines cost an hour; None where the recipe names no price for each."""
     prices = story.setting("money", "price_per_hour") or []
     hosts = len(story.hosts)

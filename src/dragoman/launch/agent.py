@@ -29,9 +29,9 @@ from typing import IO, Any
 import psutil
 
 from dragoman import __version__
-from dragoman.launch import network
-from dragoman.launch.link import Receiver, measure
-from dragoman.launch.orphans import die_with
+from dragoman.launch import network_interfaces
+from dragoman.launch.link_probe import Receiver, measure
+from dragoman.launch.parent_death import die_with
 
 GRACE_S = 30.0
 """How long workers may take to save after they were asked to stop."""
@@ -130,11 +130,11 @@ class Agent:
 
     def answer_probe(self, job: Message) -> Message:
         """What this host has for a job. A process of its own finds out: it needs torch, and may fail."""
-        return _ask_module("dragoman.launch.probe", job)
+        return _ask_module("dragoman.launch.host_probe", job)
 
     def answer_tryout(self, job: Message) -> Message:
         """How fast a recipe's model trains here, found out by a process of its own."""
-        return _ask_module("dragoman.launch.tryout", job)
+        return _ask_module("dragoman.doctor.step_benchmark", job)
 
     def answer_receive(self) -> Message:
         """Let others measure their links to this host."""
@@ -156,7 +156,7 @@ class Agent:
             ("", 0), family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6
         )
         threading.Thread(target=_greet, args=(self._listener, word.encode()), daemon=True).start()
-        return {"port": self._listener.getsockname()[1], "word": word, "addresses": network.addresses()}
+        return {"port": self._listener.getsockname()[1], "word": word, "addresses": network_interfaces.addresses()}
 
     def answer_reach(self, peers: dict[str, Message]) -> dict[str, list[str]]:
         """By which of their addresses this host reaches others."""

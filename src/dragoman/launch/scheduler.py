@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from dragoman.errors import DragomanError
-from dragoman.launch.network import interface_towards
+from dragoman.launch.network_interfaces import interface_towards
 
 FIRST_PORT = 20_000
 PORTS = 10_000

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dragoman.config import Model
 from dragoman.recipe import resolve
+from dragoman.settings import ModelSettings
 
 
-class Architecture(Model):
+class Architecture(ModelSettings):
     """All that decides which weights a model has and how they are used. CTranslate2 runs everything but qk_norm."""
 
     vocabulary: Annotated[int, Field(ge=1, le=10**8)]

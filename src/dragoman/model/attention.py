@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
+from dragoman.batching.packing import Layout
 from dragoman.model.dropout import Dropout, dropout
-from dragoman.model.packing import Layout
 
 ROTARY_BASE = 10_000.0
 RMS_EPSILON = 1e-6
@@ -74,7 +74,7 @@ def attend_at_fixed_size(
 ) -> Tensor:
     """The same for batches of fixed size, by a kernel of ours: `x` holds queries, keys and values, [T, 3, H, D], or
     `x` the queries, [Tq, 1, H, D], and `y` the others, [Tk, 2, H, D]."""
-    from dragoman.model import attention_kernel  # Needs Triton, which comes with torch for CUDA.
+    from dragoman.model.kernels import attention_kernel  # Needs Triton, which comes with torch for CUDA.
 
     out, _ = attention_kernel.attend(
         x, y, queries.sentence_of, keys.sentence_of, queries.cu_seqlens, keys.cu_seqlens,

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragoman.model.kernels import runs_kernels
-from dragoman.model.packing import IGNORED_LABEL
+from dragoman.batching.packing import IGNORED_LABEL
+from dragoman.model.kernels.availability import runs_kernels
 
 CPU_CHUNK_TOKENS = 512
 """Enough for full speed of the products, and logits that a processor's last cache can hold (V = 8,192: 16 MB)."""
@@ -112,7 +112,9 @@ class _FusedLinearCrossEntropy(_LinearCrossEntropy):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        from dragoman.model.loss_kernel import losses_and_slopes  # Needs Triton, which comes with torch for CUDA.
+        from dragoman.model.kernels.loss_kernel import (
+            losses_and_slopes,  # Needs Triton, which comes with torch for CUDA.
+        )
 
         tokens, vocabulary = hidden.shape[0], weight.shape[0]
         half_weight = weight.to(hidden.dtype)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from dragoman.model.architecture import Architecture
 from dragoman.model.attention import RMS_EPSILON
 from dragoman.model.dropout import Dropout
-from dragoman.model.kernels import runs_kernels
+from dragoman.model.kernels.availability import runs_kernels
 
 
 def make_norm(a: Architecture) -> nn.Module:
@@ -25,7 +25,7 @@ def read(x: Tensor, norm: nn.Module) -> Tensor:
 def add_and_norm(x: Tensor, y: Tensor, drop: Dropout, norm: nn.Module) -> tuple[Tensor, Tensor]:
     """`x + dropout(y)`, and the same as the next sublayer reads it, through its norm. [T, d] all."""
     if runs_kernels(y) and (drop.seed is not None or drop.active_rate == 0.0):
-        from dragoman.model import residual_kernel  # Needs Triton, which comes with torch for CUDA.
+        from dragoman.model.kernels import residual_kernel  # Needs Triton, which comes with torch for CUDA.
 
         weight, bias = cast(Tensor, norm.weight), cast(Tensor | None, getattr(norm, "bias", None))
         epsilon = cast(float, norm.eps)

@@ -17,13 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dragoman.batching.packing import Batch, Layout, Packed
 from dragoman.model.architecture import Architecture
 from dragoman.model.attention import CrossAttention, Rotation, SelfAttention, rotation_at
-from dragoman.model.decoder_state import DecoderState, IndexedState, LayerCache
 from dragoman.model.dropout import Dropout
-from dragoman.model.kernels import runs_kernels, takes_heads
+from dragoman.model.kernels.availability import runs_kernels, takes_heads
+from dragoman.model.kv_cache import DecoderState, IndexedState, LayerCache
 from dragoman.model.loss import linear_cross_entropy
-from dragoman.model.packing import Batch, Layout, Packed
 from dragoman.model.residual import add_and_norm, make_norm, read
 
 FIRST_POSITION = 1

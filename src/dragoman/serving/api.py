@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from dragoman.serving import detection, documents
+from dragoman.serving import documents, language_detection
 from dragoman.serving.limits import Keys, Limits
 from dragoman.serving.metrics import CONTENT_TYPE, Metrics
 from dragoman.serving.requests import Gatekeeper, RefusedError, read_body, read_fields
 from dragoman.serving.schemas import DetectRequest, StreamRequest, TranslateRequest
-from dragoman.serving.service import Model, Service, UnknownDirectionError
+from dragoman.serving.translation_service import ServedModel, Service, UnknownDirectionError
 
 RETRY_AFTER_S = 2.0
 CLOSED_BY_CLIENT = 499
@@ -62,7 +62,7 @@ class Api:
             answer["detectedLanguage"] = _one_or_all(detected, several)
         return JSONResponse(answer)
 
-    async def _one_text(self, model: Model, text: str, alternatives: int) -> tuple[str, list[str]]:
+    async def _one_text(self, model: ServedModel, text: str, alternatives: int) -> tuple[str, list[str]]:
         """A translation, and others: the n-th is made of the n-th best of each sentence."""
         parts = [part async for part in self._service.stream(model, text, alternatives=alternatives)]
         most = max((len(part.alternatives) for part in parts), default=0)
@@ -78,7 +78,7 @@ class Api:
         head = {"model": model.name, "source": model.source, "target": model.target, "detected": guess}
         return StreamingResponse(self._lines(model, asked, head), media_type="application/x-ndjson")
 
-    async def _lines(self, model: Model, asked: StreamRequest, head: dict[str, Any]) -> AsyncIterator[str]:
+    async def _lines(self, model: ServedModel, asked: StreamRequest, head: dict[str, Any]) -> AsyncIterator[str]:
         """A line of JSON about the text, one for each sentence, and one at the end."""
         started_at_s = time.perf_counter()
         yield _line(head)
@@ -114,7 +114,7 @@ class Api:
         asked = await read_fields(request, DetectRequest, self._limits)
         self._gate.admit(request, asked.api_key)
         self._check_length(len(asked.q))
-        return JSONResponse([_in_percent(guess) for guess in detection.detect(asked.q)])
+        return JSONResponse([_in_percent(guess) for guess in language_detection.detect(asked.q)])
 
     async def languages(self, _: Request) -> Response:
         targets: dict[str, list[str]] = {}
@@ -125,7 +125,10 @@ class Api:
         for model in self._service.models:  # clients look up the names of targets here, too
             targets.setdefault(model.target, [])
         return JSONResponse(
-            [{"code": code, "name": detection.name_of(code), "targets": found} for code, found in targets.items()]
+            [
+                {"code": code, "name": language_detection.name_of(code), "targets": found}
+                for code, found in targets.items()
+            ]
         )
 
     async def models(self, _: Request) -> Response:
@@ -174,12 +177,12 @@ class Api:
         """The language of a text, and how it was found out if it was."""
         if stated != "auto":
             return stated, None
-        guesses = detection.detect(text)
-        if not guesses or guesses[0].confidence < detection.SURE:
+        guesses = language_detection.detect(text)
+        if not guesses or guesses[0].confidence < language_detection.SURE:
             raise RefusedError(400, "The language of the text cannot be told: name it as source.")
         return guesses[0].language, _in_percent(guesses[0])
 
-    def _model(self, source: str, target: str, name: str | None, characters: int) -> Model:
+    def _model(self, source: str, target: str, name: str | None, characters: int) -> ServedModel:
         """The model for so much text, if it has room for it."""
         try:
             model = self._service.find_model(source, target, name)
@@ -195,7 +198,7 @@ def _one_or_all(items: list[Any], several: bool) -> Any:
     return items if several else items[0]
 
 
-def _in_percent(guess: detection.Guess) -> dict[str, Any]:
+def _in_percent(guess: language_detection.Guess) -> dict[str, Any]:
     return {"language": guess.language, "confidence": round(100 * guess.confidence, 2)}
 
 

@@ -18,7 +18,7 @@ from dragoman.serving.limits import Keys, Limits
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.openapi import describe, describe_as_html
 from dragoman.serving.requests import RefusedError
-from dragoman.serving.service import Service
+from dragoman.serving.translation_service import Service
 
 PAGE_FILES = {
     "index.html": "text/html; charset=utf-8",
@@ -123,7 +123,7 @@ class Reception:
             await self._app(scope, receive, send)
             return
         path = scope["path"] if scope["path"] in self._paths else "other"
-        answer = _Answer(send)
+        answer = _ResponseStart(send)
         started_at_s = time.perf_counter()
         self._inside += 1
         self._metrics.under_way.set(self._inside)
@@ -135,7 +135,7 @@ class Reception:
             self._metrics.requests.labels(path, str(answer.status)).inc()
             self._metrics.seconds.labels(path).observe(time.perf_counter() - started_at_s)
 
-    async def _serve(self, scope: Scope, receive: Receive, answer: "_Answer", path: str) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, answer: "_ResponseStart", path: str) -> None:
         # Those who ask after the server's health get an answer even when it has no room.
         if self._inside > self._limits.max_requests and path not in ("/health", "/metrics"):
             busy = RefusedError(503, "Too many requests are under way: try again in a moment.", RETRY_AFTER_S)
@@ -152,7 +152,7 @@ class Reception:
             await (await _refuse(Request(scope), late))(scope, receive, answer)
 
 
-class _Answer:
+class _ResponseStart:
     """Passes an answer on with the headers that all have, and notes its status."""
 
     def __init__(self, send: Send) -> None:

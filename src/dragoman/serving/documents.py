@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import polib
 from lxml import etree
 
-from dragoman.corpus.languages import same_language
+from dragoman.corpus.language_codes import same_language
 
 Translate = Callable[[str], Awaitable[str]]
 FORMATS = {"txt": "text/plain; charset=utf-8", "po": "text/x-gettext-translation", "tmx": "application/x-tmx+xml"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dragoman.errors import DragomanError
-from dragoman.rundir import write_atomic
+from dragoman.files import write_atomic
 
 REMEMBERED_CLIENTS = 10_000
 KEY_BYTES = 24

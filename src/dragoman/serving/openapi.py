@@ -21,7 +21,7 @@ from dragoman.serving.schemas import (
     TranslateAnswer,
     TranslateRequest,
 )
-from dragoman.serving.service import Model
+from dragoman.serving.translation_service import ServedModel
 
 REFUSALS = {
     "400": "something in the request is wrong",
@@ -36,7 +36,7 @@ REFUSALS = {
 _REF = "#/components/schemas/{model}"
 
 
-def describe(limits: Limits, models: Sequence[Model]) -> dict[str, Any]:
+def describe(limits: Limits, models: Sequence[ServedModel]) -> dict[str, Any]:
     """The description, with the limits and languages of this very server."""
     known = {
         "source": sorted({model.source for model in models}),

@@ -13,7 +13,7 @@ class _Request(BaseModel):
     model_config = ConfigDict(strict=True, use_attribute_docstrings=True)
 
 
-class _Answer(BaseModel):
+class _Response(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
@@ -64,13 +64,13 @@ class DetectRequest(_Request):
     """Where the server asks for one; or send it as a bearer token."""
 
 
-class Detected(_Answer):
+class Detected(_Response):
     language: str
     confidence: float
     """In percent, among all languages that the detector knows."""
 
 
-class TranslateAnswer(_Answer):
+class TranslateAnswer(_Response):
     translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
     """The translation, or one for each text."""
     alternatives: list[str] | list[list[str]] | None = None
@@ -79,14 +79,14 @@ class TranslateAnswer(_Answer):
     """Where the source was `auto`."""
 
 
-class LanguageAnswer(_Answer):
+class LanguageAnswer(_Response):
     code: str
     name: str
     targets: list[str]
     """Languages that it can be translated into."""
 
 
-class ModelAnswer(_Answer):
+class ModelAnswer(_Response):
     name: str
     source: str
     target: str
@@ -94,10 +94,10 @@ class ModelAnswer(_Answer):
     compute_type: str
 
 
-class HealthAnswer(_Answer):
+class HealthAnswer(_Response):
     status: Literal["ok"]
 
 
-class ErrorAnswer(_Answer):
+class ErrorAnswer(_Response):
     error: str
     """One sentence: what is wrong and what to do."""

@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dragoman import events
-from dragoman.config import Settings
 from dragoman.events import Event
-from dragoman.telemetry.sentences import sentence
+from dragoman.settings import Settings
+from dragoman.telemetry.event_messages import sentence
 from dragoman.terminal import PLAIN_INTERVAL_S, count, span
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dragoman.batching.data_loader import Position
 from dragoman.errors import DragomanError
 from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
-from dragoman.model.store import WEIGHTS_FILE, Description, read_tensors
-from dragoman.rundir import publish_folder, read_json, sweep, sync_folder, write_json
-from dragoman.training.feed import Position
+from dragoman.files import publish_folder, read_json, sweep, sync_folder, write_json
+from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription, read_tensors
 
 TRAINED_FILE = "trained.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -96,7 +96,9 @@ def folder_name(step: int) -> str:
 class Checkpoints:
     """The checkpoints of a run: writes them in the background, keeps the ones worth keeping."""
 
-    def __init__(self, folder: Path, description: Description, keep_last: int, keep_best: int, record: Record) -> None:
+    def __init__(
+        self, folder: Path, description: ModelDescription, keep_last: int, keep_best: int, record: Record
+    ) -> None:
         self._folder = folder
         self._description = description
         self._keep_last = keep_last

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from dragoman.config import Optimizer as OptimizerSettings
+from dragoman.settings import OptimizerSettings
 from dragoman.training.muon import Muon
 
 
-class Updater:
+class Optimizer:
     """One or two of torch's optimizers, driven by one rate, whose state is a flat dictionary of named tensors."""
 
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
@@ -77,7 +77,7 @@ class Updater:
                     yield next(names), optimizer, parameter
 
 
-class RunningAverage:
+class EMA:
     """An exponential moving average of the weights: smoother than any single step's."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from dragoman.distributed.exchange import Exchange
 from dragoman.model.transformer import Transformer
 from dragoman.training.checkpoint import Snapshot, TrainingState, copy_tensors
-from dragoman.training.exchange import Exchange
-from dragoman.training.optimizer import RunningAverage, Updater
+from dragoman.training.optimizer import EMA, Optimizer
 
 
 @dataclass
@@ -13,8 +13,8 @@ class Replica:
     """One worker's copy of the model in training, the same on all of them whenever they have met."""
 
     model: Transformer
-    updater: Updater
-    average: RunningAverage | None
+    updater: Optimizer
+    average: EMA | None
     exchange: Exchange
 
     def snapshot(self, state: TrainingState) -> Snapshot:

@@ -5,10 +5,10 @@ Steps count from 1, so that the first update already has a rate above zero.
 
 import math
 
-from dragoman.config import Schedule
+from dragoman.settings import ScheduleSettings
 
 
-def rate_at(step: int, schedule: Schedule, total_steps: int, d_model: int) -> float:
+def rate_at(step: int, schedule: ScheduleSettings, total_steps: int, d_model: int) -> float:
     """The rate of one step."""
     if schedule.policy == "transformer_policy":
         return transformer_policy(step, schedule.rate, schedule.warmup_steps, d_model)

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dragoman.corpus.demo.author import Author
-from dragoman.corpus.demo.clause import Attribute, NounPhrase, Sentence, noun_phrases
+from dragoman.corpus.demo.clause_structure import Attribute, NounPhrase, Sentence, noun_phrases
 from dragoman.corpus.demo.english import english
 from dragoman.corpus.demo.german import german
 from dragoman.corpus.demo.lexicon import Lexicon, Noun, load_lexicon
+from dragoman.corpus.demo.sentence_generator import Author
 
 HELD_OUT_SHARE = 0.04
 FEWEST_PARTNERS = 6

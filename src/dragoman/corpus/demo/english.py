@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from dragoman.corpus.demo.clause import (
+from dragoman.corpus.demo.clause_structure import (
     Adposition,
     Agreement,
     Attribute,

@@ -6,7 +6,7 @@ in a statement, first in a yes/no question, last in a subordinate clause, and ab
 
 from collections.abc import Iterator
 
-from dragoman.corpus.demo.clause import (
+from dragoman.corpus.demo.clause_structure import (
     Adposition,
     Attribute,
     Case,

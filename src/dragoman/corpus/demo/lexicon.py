@@ -110,7 +110,7 @@ class Modal:
 
 
 @dataclass(frozen=True, eq=False)
-class Link:
+class Conjunction:
     en: str
     de: str
     joins: str
@@ -131,7 +131,7 @@ class Lexicon:
     verbs: dict[str, Verb]
     adjectives: dict[str, Adjective]
     modals: dict[str, Modal]
-    links: dict[str, Link]
+    links: dict[str, Conjunction]
     phrases: dict[str, tuple[Phrase, ...]]
     """By section: manner, frequency, aspect, time.present, weekday, ..."""
 
@@ -183,7 +183,7 @@ def load_lexicon() -> Lexicon:
         verbs={key: verb(key, entry) for key, entry in data["verb"].items()},
         adjectives=adjectives,
         modals={key: Modal(key=key, **entry) for key, entry in data["modal"].items()},
-        links={en: Link(en=en, **entry) for en, entry in data["link"].items()},
+        links={en: Conjunction(en=en, **entry) for en, entry in data["link"].items()},
         phrases={name: tuple(Phrase(en, de) for en, de in section.items()) for name, section in sections.items()},
     )
 

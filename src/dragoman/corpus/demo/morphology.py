@@ -6,7 +6,7 @@ masculine, feminine, neuter and plural. A dash is "no ending".
 
 from functools import cache
 
-from dragoman.corpus.demo.clause import Agreement, Case, Determiner, Person
+from dragoman.corpus.demo.clause_structure import Agreement, Case, Determiner, Person
 from dragoman.corpus.demo.lexicon import Adjective, Modal, Noun, Verb
 
 CASES = (Case.NOMINATIVE, Case.ACCUSATIVE, Case.DATIVE, Case.GENITIVE)

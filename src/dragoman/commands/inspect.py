@@ -1,0 +1,49 @@
+"""`dragoman inspect`: the contents of a data set, run, checkpoint or export."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dragoman.commands.typer_app import (
+    AsJson,
+    open_console,
+    print_json,
+)
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A data set, a run, a checkpoint or an export.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Show what a data set, a run, a checkpoint or an export is made of, with sizes.
+
+    **Examples**
+
+        dragoman inspect data/demo
+
+        dragoman inspect runs/demo/run/checkpoints/last
+    """
+    from dragoman.corpus.dataset import MANIFEST_FILE
+
+    if (path / MANIFEST_FILE).exists():
+        from dragoman.corpus import dataset_summary
+        from dragoman.corpus.dataset import DataSet
+
+        data = DataSet(path)
+        dataset_summary.show(data, open_console()) if not as_json else print_json(dataset_summary.as_json(data))
+        return
+    from dragoman.decoding.ctranslate2_translator import CARD_FILE, DESCRIPTION_FILE
+
+    if (path / CARD_FILE).exists() and (path / DESCRIPTION_FILE).exists():
+        from dragoman.decoding import terminal
+
+        if as_json:
+            print_json({"export": str(path), "files": terminal.file_sizes(path)})
+        else:
+            terminal.show_files(path, open_console())
+    else:
+        from dragoman.training.run_contents import as_json as summarise
+        from dragoman.training.run_contents import show
+
+        show(path, open_console()) if not as_json else print_json(summarise(path))

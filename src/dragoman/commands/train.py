@@ -1,0 +1,39 @@
+"""`dragoman train`: a run on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe or the path of a TOML file.", show_default=False)],
+    data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an earlier one goes on.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value", show_default=False)] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Workers here; by default one a GPU, or one.")
+    ] = None,
+) -> None:
+    """Train a model, or go on with a run that was interrupted.
+
+    Ctrl-C ends the step, saves and leaves; the same command goes on, exactly. A second Ctrl-C leaves at once.
+
+    **Examples**
+
+        dragoman train tiny --data data/demo --out runs/tiny --workers 2
+
+        dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
+    """
+    from dragoman.corpus.dataset import DataSet
+    from dragoman.launch import local_launcher, scheduler
+    from dragoman.recipe import resolve
+    from dragoman.training.worker import TrainingJob
+
+    scheduler.join_world()
+    settings = resolve(recipe, overrides or []).settings
+    DataSet(data).pairs("valid")
+    count = workers or local_launcher.default_workers()
+    reason = local_launcher.train(TrainingJob(settings, data, out, local_launcher.worker_threads(count)), count)
+    if reason == "diverged":
+        raise typer.Exit(1)

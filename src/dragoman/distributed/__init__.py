@@ -1,0 +1,1 @@
+"""Workers on several machines: membership, collectives, gradient exchange, load balance and synchronisation."""

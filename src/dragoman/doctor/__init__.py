@@ -1,0 +1,1 @@
+"""Benchmarks machines and links before a run, and estimates its time, cost and limits."""

@@ -1,0 +1,80 @@
+"""Append-only event logs: one JSON line an event, readable while they are written."""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from dragoman.events import Event, from_json, to_json
+
+LEAVING_S = 3.0
+"""Grace period for a killed process to release its log."""
+
+
+class EventLog:
+    """The events of one rank, one JSON line each. A line is written whole, so that readers never see a torn middle."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _drop_torn_line(path)
+        self._file = path.open("ab", buffering=0)
+
+    def claim(self) -> bool:
+        """Be the only one who claims this log, until it is closed or this process ends. False: another is.
+
+        Whoever was killed just now is given a moment to be gone.
+        """
+        until_s = time.monotonic() + LEAVING_S
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until_s:
+                    return False
+                time.sleep(0.1)
+            else:
+                return True
+
+    def record(self, event: Event) -> None:
+        self.write(to_json(event).encode() + b"\n")
+
+    def write(self, lines: bytes) -> None:
+        """Append lines, all or none. A disk that is full loses them: no run should die of its diary."""
+        try:
+            written = self._file.write(lines)
+        except OSError:
+            written = 0
+        if written < len(lines):
+            self._file.truncate(os.fstat(self._file.fileno()).st_size - written)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut off what a killed writer left without a line end, so that the next event begins on a line of its own."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        position = size
+        while position > 0:
+            start = max(0, position - 65536)
+            file.seek(start)
+            newline = file.read(position - start).rfind(b"\n")
+            if newline >= 0:
+                position = start + newline + 1
+                break
+            position = start
+        if position < size:
+            file.truncate(position)
+
+
+def read_events(path: Path, offset: int = 0) -> tuple[list[Event], int]:
+    """Read the whole lines from `offset` on, and say where to go on later. Events of newer versions are passed over."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        text = file.read()
+    end = text.rfind(b"\n") + 1
+    parsed = (from_json(line) for line in text[:end].splitlines() if line)
+    return [event for event in parsed if event is not None], offset + end

@@ -1,0 +1,1 @@
+"""Trained models in other libraries' formats, each with a model card."""

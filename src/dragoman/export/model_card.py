@@ -1,0 +1,179 @@
+"""The card of a model: what it was made of, what it can do and what it cannot, filled from its run.
+
+What the run did not record is said to be not known; nothing is guessed.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dragoman.corpus.dataset import DataSet, Manifest
+from dragoman.corpus.sources import Languages
+from dragoman.decoding.ctranslate2_translator import CARD_FILE
+from dragoman.errors import DragomanError
+from dragoman.events import CheckpointsAveraged, EvaluationDone, Event, RunEnded, RunStarted, StepDone
+from dragoman.files import read_json, write_atomic
+from dragoman.model.architecture import Architecture, parameter_count
+from dragoman.model.model_folder import ModelDescription
+from dragoman.run_folder import RunFolder
+from dragoman.terminal import count, size, span
+
+NOT_KNOWN = "not known"
+LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "safetensors": "dragoman"}
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a run does not record of itself."""
+
+    data: DataSet | None = None
+    """The data set, whose manifest names sources, sizes and licences."""
+    dollars_per_hour: float | None = None
+    """What each machine cost."""
+
+
+def write_card(
+    folder: Path, model: Path, description: ModelDescription, form: str, quantization: str, circumstances: Circumstances
+) -> None:
+    """Write the card of an export into its folder, whose other files are there already."""
+    events = _all_events(model)
+    started = next((event for event in reversed(events) if isinstance(event, RunStarted)), None)
+    manifest = circumstances.data.manifest if circumstances.data is not None else None
+    if manifest is not None and started is not None and manifest.identity != started.data:
+        raise DragomanError(
+            f"The run was trained on data {started.data[:12]}, not on {manifest.identity[:12]}: give the --data it had."
+        )
+    languages = description.languages
+    sections = [
+        _front_matter(languages, form),
+        f"# {languages.source} to {languages.target}, translated by a Transformer\n",
+        _what_it_is(folder, description.architecture, form, quantization, started),
+        _use(languages, form),
+        _scores(model, events),
+        _data(manifest, started),
+        _training(events, started, circumstances),
+        _limits(languages, manifest),
+    ]
+    write_atomic(folder / CARD_FILE, "\n".join(sections))
+
+
+def _all_events(model: Path) -> list[Event]:
+    """The events of all workers of the run that a checkpoint belongs to, if it does."""
+    run = RunFolder(model.resolve().parent.parent)
+    if not run.config.exists():
+        return []
+    logs = sorted(run.path.glob("events-*.jsonl"))
+    return [event for rank in range(len(logs)) for event in run.events(rank)]
+
+
+def _front_matter(languages: Languages, form: str) -> str:
+    """What model hubs read: YAML, of which JSON is a part."""
+    codes = json.dumps([languages.source, languages.target])
+    return (
+        f"---\nlanguage: {codes}\npipeline_tag: translation\nlibrary_name: {LIBRARIES[form]}\ntags: [dragoman]\n---\n"
+    )
+
+
+def _table(*rows: tuple[str, str]) -> str:
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {_cell(value)} |" for name, value in rows)]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _what_it_is(folder: Path, a: Architecture, form: str, quantization: str, started: RunStarted | None) -> str:
+    parts = [f"{a.encoder_layers} + {a.decoder_layers} layers", f"{a.d_model} features", f"{a.heads} heads"]
+    parts += [a.activation, a.norm, f"{a.positions} positions"]
+    size_bytes = sum(file.stat().st_size for file in folder.iterdir())
+    return _table(
+        ("architecture", f"encoder-decoder Transformer: {', '.join(parts)}"),
+        ("parameters", count(parameter_count(a))),
+        ("vocabulary", f"{count(a.vocabulary)} rows, SentencePiece, shared by both languages"),
+        ("form", f"{form}, {quantization}"),
+        ("size", size(size_bytes)),
+        ("made by", f"Dragoman {started.version}, torch {started.torch_version}" if started else NOT_KNOWN),
+    )
+
+
+def _use(languages: Languages, form: str) -> str:
+    lines = [
+        "## Use\n",
+        "```",
+        f"dragoman translate FOLDER text.{languages.source} > text.{languages.target}",
+    ]
+    if form == "ctranslate2":
+        lines.append("dragoman serve FOLDER")
+    return "\n".join([*lines, "```\n"])
+
+
+def _scores(model: Path, events: Sequence[Event]) -> str:
+    """Of the very weights if they were judged, else of the nearest before."""
+    state = model / "state.json"
+    step = read_json(state)["step"] if state.exists() else None
+    averaged = next((event for event in reversed(events) if isinstance(event, CheckpointsAveraged)), None)
+    judged = [event for event in events if isinstance(event, EvaluationDone) and (step is None or event.step <= step)]
+    if not judged:
+        return f"## Scores\n\n{NOT_KNOWN.capitalize()}: no evaluation of these weights was recorded.\n"
+    last = judged[-1]
+    bleu, chrf, nll, subject = last.bleu, last.chrf, last.nll, f"step {count(last.step)}"
+    if averaged is not None and model.name == "averaged":
+        bleu, chrf, nll = averaged.bleu, averaged.chrf, averaged.nll
+        subject = f"the average of {len(averaged.names)} checkpoints"
+    rows = [
+        (name, f"{value:.2f} ({signature})")
+        for name, value, signature in (("BLEU", bleu, last.bleu_signature), ("chrF", chrf, last.chrf_signature))
+        if value is not None
+    ]
+    rows.append(("loss", f"{nll:.4f} nats a token"))
+    return f"## Scores\n\nOn the validation set, in float32, at {subject}:\n\n{_table(*rows)}"
+
+
+def _data(manifest: Manifest | None, started: RunStarted | None) -> str:
+    if manifest is None:
+        identity = started.data if started else NOT_KNOWN
+        return f"## Data\n\nIdentity: `{identity}`. Sources, sizes and licences are {NOT_KNOWN}.\n"
+    train = manifest.splits["train"]
+    rows = _table(
+        ("data set", f"{manifest.name}, identity `{manifest.identity}`"),
+        ("training text", f"{count(train.pairs)} pairs, {size(train.text_bytes)}"),
+        ("tokens", f"{count(train.source_tokens)} source, {count(train.target_tokens)} target"),
+    )
+    sources = ["| source | pairs before cleaning | after | licence |", "|---|---|---|---|"]
+    sources += [
+        f"| {_cell(source.name)} | {count(source.before.pairs)} | {count(source.after.pairs)} "
+        f"| {_cell(source.licence) or NOT_KNOWN} |"
+        for source in manifest.sources
+    ]
+    return f"## Data\n\n{rows}\n" + "\n".join(sources) + "\n"
+
+
+def _training(events: Sequence[Event], started: RunStarted | None, circumstances: Circumstances) -> str:
+    if started is None:
+        return f"## Training\n\n{NOT_KNOWN.capitalize()}: this model does not lie in the folder of a run.\n"
+    ended = next((event for event in reversed(events) if isinstance(event, RunEnded)), None)
+    steps = [event for event in events if isinstance(event, StepDone) and event.rank == 0]
+    elapsed_s = ended.elapsed_s if ended else sum(step.step_s for step in steps)
+    workers = {event.rank: event for event in events if isinstance(event, RunStarted)}
+    hosts = {event.host for event in workers.values()}
+    devices = sorted({event.device for event in workers.values()})
+    price = circumstances.dollars_per_hour
+    cost = NOT_KNOWN if price is None else f"{price * len(hosts) * elapsed_s / 3600:.2f} dollars"
+    return "## Training\n\n" + _table(
+        ("steps", count(max((step.step for step in steps), default=0))),
+        ("time", f"{span(elapsed_s)} ({elapsed_s / 3600:.2f} h)"),
+        ("workers", f"{started.world} on {len(hosts)} machine{'s' if len(hosts) > 1 else ''}"),
+        ("hardware", f"{', '.join(devices)}; {started.precision}"),
+        ("cost", cost),
+    )
+
+
+def _limits(languages: Languages, manifest: Manifest | None) -> str:
+    sources = "its training text" if manifest is None else ", ".join(source.name for source in manifest.sources)
+    return (
+        "## Limits\n\n"
+        f"It translates from {languages.source} to {languages.target} only, sentence by sentence, and knows no more "
+        f"than {sources} told it. Names, rare words and other kinds of text come out worse than the scores say. It can "
+        "be fluent and wrong: let someone who knows both languages read what matters.\n"
+    )

@@ -1,0 +1,1 @@
+"""Triton kernels, and the conditions under which they run."""

@@ -1,0 +1,47 @@
+"""Work done ahead of time, in a thread of its own, so that the one who needs it seldom waits."""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+_POLL_S = 0.1
+
+
+class Prefetcher(Iterator[T]):
+    """Runs an iterator in a thread, at most `most` items ahead. What goes wrong there is raised here."""
+
+    def __init__(self, items: Iterator[T], most: int) -> None:
+        self._ready: queue.Queue[tuple[T] | BaseException] = queue.Queue(most)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._fill, args=(items,), daemon=True)
+        self._thread.start()
+
+    def _fill(self, items: Iterator[T]) -> None:
+        try:
+            for item in items:
+                if not self._put((item,)):
+                    return
+            self._put(StopIteration())
+        except Exception as error:  # Told to the consumer, who is on another thread.
+            self._put(error)
+
+    def _put(self, item: tuple[T] | BaseException) -> bool:
+        """Wait for room; False where no one wants it any more."""
+        while not self._closed.is_set():
+            with contextlib.suppress(queue.Full):
+                self._ready.put(item, timeout=_POLL_S)
+                return True
+        return False
+
+    def __next__(self) -> T:
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item[0]
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()

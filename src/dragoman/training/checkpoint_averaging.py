@@ -1,0 +1,54 @@
+"""The weights of several checkpoints, averaged at the end of a run and judged like any other."""
+
+import time
+from pathlib import Path
+
+from dragoman.distributed.cluster import Cluster
+from dragoman.events import CheckpointsAveraged
+from dragoman.model.architecture import Architecture
+from dragoman.model.model_folder import load_model
+from dragoman.model.transformer import Transformer
+from dragoman.settings import CheckpointSettings
+from dragoman.training import checkpoint
+from dragoman.training.checkpoint import Checkpoints
+from dragoman.training.evaluation import Evaluator
+
+
+def save_average(
+    settings: CheckpointSettings,
+    folder: Path,
+    checkpoints: Checkpoints,
+    architecture: Architecture,
+    cluster: Cluster,
+    evaluator: Evaluator,
+    step: int,
+) -> CheckpointsAveraged | None:
+    """Average the newest or the best checkpoints of the first worker, who writes; all judge. None: there are none, or
+    the end of the run is not among them."""
+    started = time.perf_counter()
+    model = Transformer(architecture).to(cluster.device)
+    names: list[str] = []
+    if cluster.is_first and not checkpoints.failure:
+        newest = settings.average_of == "last"
+        names = checkpoint.names(folder) if newest else checkpoint.best(folder, settings.average)
+        names = names[: settings.average]
+        written = checkpoints.write_average(step, names) if names else None
+        if written is None:
+            names = []
+        else:
+            model = load_model(written, cluster.device).model
+    names = cluster.share(names)
+    if not names:
+        return None
+    for tensor in model.state_dict().values():
+        cluster.broadcast(tensor, 0)
+    done = evaluator.evaluate(model, step)
+    return CheckpointsAveraged(
+        rank=cluster.slot,
+        step=step,
+        names=names,
+        nll=done.nll,
+        bleu=done.bleu,
+        chrf=done.chrf,
+        averaging_s=time.perf_counter() - started,
+    )

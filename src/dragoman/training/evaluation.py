@@ -1,0 +1,112 @@
+"""How good a model is on the validation set: loss by all workers together, and BLEU and chrF of its translations."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+import torch
+
+from dragoman.batching.data_loader import DataLoader, Position
+from dragoman.corpus.dataset import DataSet
+from dragoman.distributed.cluster import Cluster
+from dragoman.events import EvaluationDone
+from dragoman.model.precision import Precision
+from dragoman.model.transformer import Transformer
+from dragoman.settings import Settings
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Scores of translations against references, each with the signature that makes it comparable."""
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+
+
+class TranslationJudge(Protocol):
+    """Translates and scores. Handed in, because searching for translations is a later stage than training."""
+
+    def translate(self, model: Transformer, lines: Sequence[str]) -> list[str]: ...
+
+    def score(self, translations: Sequence[str], references: Sequence[str]) -> Quality: ...
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluates a model, with the work shared by the workers; all of them get the same result."""
+
+    settings: Settings
+    data: DataSet
+    cluster: Cluster
+    precision: Precision
+    judge: TranslationJudge
+    micro_tokens: int
+
+    def evaluate(self, model: Transformer, step: int) -> EvaluationDone:
+        started = time.perf_counter()
+        model.eval()
+        with torch.inference_mode():
+            loss_sum, nll_sum, tokens = self._losses(model)
+            translations = self._translate(model)
+        model.train()
+        nll = nll_sum / tokens
+        quality, samples = None, []
+        if translations:
+            sources, references = self.data.text("valid")
+            # Every worker has all translations, but only one needs to score them.
+            scored = self.judge.score(translations, references[: len(translations)]) if self.cluster.is_first else None
+            quality = self.cluster.share(scored)
+            samples = [
+                {"source": source, "reference": reference, "translation": translation}
+                for source, reference, translation in islice(
+                    zip(sources, references, translations, strict=False), self.settings.evaluation.samples
+                )
+            ]
+        return EvaluationDone(
+            rank=self.cluster.rank,
+            step=step,
+            loss=loss_sum / tokens,
+            nll=nll,
+            perplexity=math.exp(min(nll, 700.0)),
+            bleu=quality.bleu if quality else None,
+            bleu_signature=quality.bleu_signature if quality else None,
+            chrf=quality.chrf if quality else None,
+            chrf_signature=quality.chrf_signature if quality else None,
+            target_tokens=tokens,
+            evaluation_s=time.perf_counter() - started,
+            samples=samples,
+        )
+
+    def _losses(self, model: Transformer) -> tuple[float, float, int]:
+        """Sums over the whole validation set of the smoothed loss and of the plain one, and its tokens."""
+        pairs = self.data.pairs("valid")
+        longest = int(pairs.lengths().max())
+        budget = max(longest, self.settings.batch.tokens)
+        feed = DataLoader(pairs, self.data.tokenizer, budget, seed=0, micro_tokens=max(longest, self.micro_tokens))
+        sums = torch.zeros(3, dtype=torch.float64)
+        shares = feed.shares(Position(), [1.0] * self.cluster.world, self.cluster.rank)
+        for share in shares:
+            for piece in share.pieces:
+                with self.precision.autocast():
+                    loss_sum, nll_sum = model(piece.to(self.cluster.device), self.settings.training.label_smoothing)
+                sums += torch.stack([loss_sum, nll_sum, loss_sum.new_tensor(piece.labels.numel())]).double().cpu()
+            if share.next_position.epoch > 0:
+                break
+        loss, nll, tokens = torch.tensor(self.cluster.gather(sums.tolist()), dtype=torch.float64).sum(dim=0).tolist()
+        return loss, nll, int(tokens)
+
+    def _translate(self, model: Transformer) -> list[str]:
+        """Translations of the first validation sentences, in order; each worker does every n-th."""
+        if not self.settings.evaluation.bleu:
+            return []
+        lines = self.data.text("valid")[0]
+        lines = lines[: self.settings.evaluation.sentences or len(lines)]
+        rank, world = self.cluster.rank, self.cluster.world
+        with self.precision.autocast():
+            parts = self.cluster.gather(self.judge.translate(model, lines[rank::world]))
+        return [parts[number % world][number // world] for number in range(len(lines))]

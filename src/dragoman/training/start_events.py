@@ -1,0 +1,64 @@
+"""How a run introduces itself: who trains what, on what."""
+
+from collections.abc import Sequence
+
+import torch
+
+from dragoman import __version__
+from dragoman.corpus.dataset import Manifest, Volume
+from dragoman.distributed.cluster import Cluster
+from dragoman.events import DataOpened, RunStarted
+from dragoman.model.architecture import token_flops
+from dragoman.model.precision import Precision
+from dragoman.model.transformer import Transformer
+from dragoman.run_folder import RunFolder
+from dragoman.settings import Settings
+
+
+def describe_start(
+    run: RunFolder,
+    cluster: Cluster,
+    workers: Sequence[str],
+    model: Transformer,
+    precision: Precision,
+    manifest: Manifest,
+    resumed_step: int,
+    settings: Settings,
+) -> RunStarted:
+    source_flops, target_flops = token_flops(model.architecture)
+    return RunStarted(
+        rank=cluster.slot,
+        run=run.path.name,
+        version=__version__,
+        torch_version=torch.__version__,
+        world=cluster.world,
+        workers=list(workers),
+        device=torch.cuda.get_device_name(cluster.device) if cluster.device.type == "cuda" else "CPU",
+        host=cluster.host,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        precision=precision.name,
+        data=manifest.identity,
+        resumed_step=resumed_step,
+        total_steps=settings.training.steps,
+        source_flops=source_flops,
+        target_flops=target_flops,
+        settings=settings.model_dump(mode="json"),
+    )
+
+
+def describe_data(manifest: Manifest, slot: int) -> DataOpened:
+    before = sum((source.before for source in manifest.sources), Volume())
+    train = manifest.splits["train"]
+    return DataOpened(
+        rank=slot,
+        name=manifest.name,
+        languages=f"{manifest.languages.source}-{manifest.languages.target}",
+        pairs_before=before.pairs,
+        bytes_before=before.text_bytes,
+        pairs=train.pairs,
+        text_bytes=train.text_bytes,
+        source_tokens=train.source_tokens,
+        target_tokens=train.target_tokens,
+        valid_pairs=manifest.splits["valid"].pairs,
+        vocabulary=manifest.pieces,
+    )

@@ -1,0 +1,84 @@
+"""Who is behind takes over the state of who is ahead, between real groups."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from dragoman.batching.data_loader import Position
+from dragoman.distributed.state_sync import ReplicaProgress, compare, hand_over
+from dragoman.training.checkpoint import Snapshot, TrainingState
+
+from .thread_workers import ThreadWorkers
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[ThreadWorkers]:
+    with ThreadWorkers("a", "b", "c") as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("progress", "furthest"),
+    [
+        (((3, True, "x"), (5, True, "x"), (4, True, "x")), 1),
+        (((5, False, "x"), (5, True, "x"), (5, False, "x")), 1),
+        (((5, True, "x"), (5, True, "y"), (5, True, "x")), 0),
+        (((0, True, ""), (0, True, ""), (7, False, "y")), 2),
+        (((-1, True, ""), (-1, True, ""), (-1, True, "")), 0),
+    ],
+)
+def test_the_furthest_wins_and_the_first_of_equals(crew, progress, furthest):
+    known = [ReplicaProgress(*each) for each in progress]
+    for found, heard, _ in crew(lambda cluster: compare(cluster, known[cluster.rank])):
+        assert found == furthest
+        assert heard == known
+
+
+def test_workers_of_one_world_share_a_history_that_nobody_else_has(crew):
+    here, elsewhere = (
+        {
+            history
+            for _, _, history in crew(lambda cluster, step=step: compare(cluster, ReplicaProgress(step, True, "x")))
+        }
+        for step in (5, 6)
+    )
+    with ThreadWorkers("a", "b") as halved:
+        half = {history for _, _, history in halved(lambda cluster: compare(cluster, ReplicaProgress(5, True, "x")))}
+    assert len(here) == len(elsewhere) == len(half) == 1
+    assert len(here | elsewhere | half) == 3
+
+
+def snapshot_of(rank: int, *, averaged: bool) -> Snapshot:
+    """A worker's own state, with every type of number that a checkpoint may hold."""
+
+    def tensors(kind: int) -> dict[str, Tensor]:
+        generator = torch.Generator().manual_seed(10 * rank + kind)
+        values = torch.randn(4, 3, generator=generator)
+        return {"matrix": values, "half": values.bfloat16(), "step": torch.tensor(rank), "nothing": torch.empty(0)}
+
+    state = TrainingState(step=rank, position=Position(1, rank), best={"loss": float(rank)}, elapsed_s=rank + 0.5)
+    return Snapshot(state, tensors(0), tensors(1) if averaged else None, tensors(2))
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("source", [0, 2])
+def test_everyone_gets_the_whole_state_of_one_to_the_bit(crew, source, averaged):
+    wanted = snapshot_of(source, averaged=averaged)
+    for got in crew(lambda cluster: hand_over(cluster, source, wanted if cluster.rank == source else None)):
+        assert got.state == wanted.state
+        assert got.files().keys() == wanted.files().keys()
+        for file, tensors in wanted.files().items():
+            assert {name: tensor.dtype for name, tensor in got.files()[file].items()} == {
+                name: tensor.dtype for name, tensor in tensors.items()
+            }
+            assert all(torch.equal(got.files()[file][name], tensor) for name, tensor in tensors.items())
+
+
+def test_what_is_handed_over_shares_nothing_with_its_giver(crew):
+    given_ = snapshot_of(1, averaged=False)
+    received = crew(lambda cluster: hand_over(cluster, 1, given_ if cluster.rank == 1 else None))
+    received[1].weights["matrix"].zero_()
+    assert given_.weights["matrix"].abs().sum() > 0
+    assert received[0].weights["matrix"].abs().sum() > 0

@@ -1,0 +1,40 @@
+import shutil
+import sys
+
+import pytest
+import torch
+
+from dragoman.launch.host_probe import probe
+from dragoman.launch.preflight import settings_digest
+from dragoman.recipe import resolve
+
+
+def test_a_host_reports_what_it_has(data, tmp_path):
+    report = probe("tiny", ["training.steps=7"], str(data.path), str(tmp_path / "not" / "yet"))
+    assert report.problems == []
+    assert report.torch == torch.__version__
+    assert report.data == data.manifest.identity
+    assert report.settings == settings_digest(resolve("tiny", ["training.steps=7"]).settings)
+    assert report.settings != settings_digest(resolve("tiny").settings)
+    assert 0 < report.needed_bytes < 1e9
+    assert report.free_bytes == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
+    assert report.checkpoint == ""
+
+
+def test_an_elastic_run_needs_torchft(data, tmp_path, monkeypatch):
+    assert probe("tiny", [], str(data.path), str(tmp_path), elastic=True).problems == []
+    monkeypatch.setitem(sys.modules, "torchft", None)
+    [problem] = probe("tiny", [], str(data.path), str(tmp_path), elastic=True).problems
+    assert "install dragoman[elastic]" in problem
+    assert probe("tiny", [], str(data.path), str(tmp_path)).problems == []
+
+
+def test_all_that_is_missing_is_told(data, tmp_path):
+    copy = tmp_path / "data"
+    shutil.copytree(data.path, copy)
+    next((copy / "train").glob("*.tokens")).write_bytes(b"cut short")
+    report = probe("no-such-recipe", [], str(copy), str(tmp_path))
+    assert len(report.problems) == 2
+    assert "no-such-recipe" in report.problems[0]
+    assert "is not whole" in report.problems[1]
+    assert "use --push" in report.problems[1]

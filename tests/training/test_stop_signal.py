@@ -1,0 +1,42 @@
+import os
+import signal
+
+import pytest
+
+from dragoman.training.stop_signal import EXIT_AT_ONCE, StopSignal
+
+
+@pytest.fixture
+def exits(monkeypatch) -> list[int]:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    return codes
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_handlers_are_put_back(exits, number):
+    before = signal.getsignal(number)
+    stop = StopSignal()
+    with stop.listening():
+        signal.raise_signal(number)
+    assert stop.requested
+    assert exits == []
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_leaves_at_once(exits):
+    stop = StopSignal()
+    with stop.listening():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert exits == []
+        signal.raise_signal(signal.SIGINT)
+    assert exits == [EXIT_AT_ONCE]
+
+
+def test_an_agent_that_repeats_sigterm_is_no_reason_to_leave_unsaved(exits):
+    stop = StopSignal()
+    with stop.listening():
+        for _ in range(3):
+            signal.raise_signal(signal.SIGTERM)
+    assert exits == []
