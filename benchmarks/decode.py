@@ -85,7 +85,7 @@ def measure(
     sources = [(*tokenizer.encode(english), tokenizer.end) for english, _ in test]
     is_trained = options.steps > 0 or options.model is not None
     ratio, longest = (3.0, LONGEST) if is_trained else ((ENDLESS - EXTRA_LENGTH + 0.5) / len(sources[0]), ENDLESS)
-    int8 = dragoman.load(exports["int8"], options.device, beam=BEAM, alpha=0.0, max_ratio=ratio)
+    int8 = dragoman.load(exports["int8"], options.device, beam=BEAM, alpha=0.0, max_length_ratio=ratio)
     assert isinstance(int8, ExportedTranslator)
     searches = {
         "dragoman": ours(model, marks, ratio),
@@ -147,7 +147,7 @@ def bleu(model: Path, test: list[tuple[str, str]], device: str) -> float:
 
 
 def ours(model: Transformer, marks: SpecialTokens, ratio: float) -> Search:
-    options = DecodingSettings(beam=BEAM, alpha=0.0, max_ratio=ratio)
+    options = DecodingSettings(beam=BEAM, length_penalty=0.0, max_length_ratio=ratio)
     return lambda order: [
         best.tokens for batch in order for [best] in search(model, pack_sentences(batch), options, marks)
     ]
@@ -215,7 +215,7 @@ def log_probability(model: Transformer, source: Tokens, tokens: Tokens, marks: S
 def learn_tokenizer(lines: list[str]) -> Tokenizer:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokenizer.model"
-        train(count_words(lines), TokenizerSettings(vocabulary=1500), path)
+        train(count_words(lines), TokenizerSettings(vocabulary_size=1500), path)
         return Tokenizer.load(path)
 
 

@@ -55,8 +55,8 @@ NEVER = 10**6
 QUIET = [f"evaluation.every={NEVER}", "evaluation.bleu=false", f"checkpoint.every={NEVER}"]
 MULTI30K = [
     "batch.tokens=6000", "model.dropout=0.4", "model.attention_dropout=0.1", "model.activation_dropout=0.1",
-    "optimizer.algorithm=muon", "optimizer.weight_decay=0.1", "optimizer.ema_decay=0.995", "schedule.rate=0.003",
-    "schedule.warmup_steps=300", "schedule.decay_share=0.6",
+    "optimizer.algorithm=muon", "optimizer.weight_decay=0.1", "optimizer.ema_decay=0.995",
+    "schedule.learning_rate=0.003", "schedule.warmup_steps=300", "schedule.decay_fraction=0.6",
 ]  # fmt: skip
 MULTI30K_STEPS = 4500
 START_S = 8.0
@@ -64,11 +64,11 @@ START_S = 8.0
 MULTI30K_DECODING = {"beam": 5, "alpha": 1.0}
 EUROPARL = ["model.dropout=0.2"]
 """Nine epochs of 600,000 pairs: with the recipe's 0.1, meant for millions, the model learns them by heart."""
-CLASSIC = ["optimizer.algorithm=muon", "schedule.policy=warmup_stable_decay", "schedule.rate=0.002",
-           "schedule.warmup_steps=200", "schedule.decay_share=0.4", "batch.tokens=25600"]  # fmt: skip
+CLASSIC = ["optimizer.algorithm=muon", "schedule.policy=warmup_stable_decay", "schedule.learning_rate=0.002",
+           "schedule.warmup_steps=200", "schedule.decay_fraction=0.4", "batch.tokens=25600"]  # fmt: skip
 ABLATIONS = {
     "modern": [],
-    "AdamW instead of Muon": ["optimizer.algorithm=adamw", "schedule.rate=0.001"],
+    "AdamW instead of Muon": ["optimizer.algorithm=adamw", "schedule.learning_rate=0.001"],
     "6 + 6 layers of the original": ["model.encoder_layers=6", "model.decoder_layers=6", "model.feed_forward=2048",
                                      "model.norm=layernorm", "model.activation=relu", "model.positions=sinusoidal",
                                      "model.bias=true"],
@@ -112,7 +112,7 @@ class Bench:
             for path, lines in zip(paths, self.corpus("multi30k-en-de", name), strict=True):
                 path.write_text("".join(f"{line.lower()}\n" for line in lines), encoding="utf-8")
             files.append([str(path) for path in paths])
-        return self._prepare("multi30k", files, "small", "tokenizer.vocabulary=8000")
+        return self._prepare("multi30k", files, "small", "tokenizer.vocabulary_size=8000")
 
     def _prepare(self, name: str, files: Sequence[Sequence[str]], recipe: str, *overrides: str) -> DataSet:
         out = self.folder / name
@@ -284,7 +284,7 @@ def measure_decoding(bench: Bench) -> None:
     lines, references = bench.corpus("newstest-en-de", "newstest2014")
     sources = [(*tokenizer.encode(line), tokenizer.end) for line in lines]
     peer = peers.m2m100(model, tokenizer.start, tokenizer.end, PAD)
-    options = DecodingSettings(beam=4, alpha=0.0, max_ratio=2.0)
+    options = DecodingSettings(beam=4, length_penalty=0.0, max_length_ratio=2.0)
 
     def ours() -> dict[tuple[int, ...], list[int]]:
         found: dict[tuple[int, ...], list[int]] = {}

@@ -95,7 +95,7 @@ def measure_doctor(data: Path) -> Iterator[Line]:
                 spans.append(time.perf_counter() - started)
                 runs = Runs(bed, data)
                 for method, predicted_s in predicted.items():
-                    words = (f"exchange.method={method}", "exchange.every=16", "exchange.wire=bf16")
+                    words = (f"exchange.method={method}", "exchange.every=16", "exchange.wire_format=bf16")
                     run = runs.finished(",".join(names), *EQUAL, *words, "training.steps=40")
                     # By the mean: a step in which weights meet may be longer than the others.
                     measured_s = statistics.fmean(step.step_s for step in run.steps()[WARM_STEPS:])
@@ -180,10 +180,10 @@ def measure_anatomy(data: Path) -> list[Line]:
         run = Runs(bed, data).finished("a", "training.steps=120", "evaluation.every=40", "checkpoint.every=20")
         events = run.folder().events()
         steps = run.steps()
-    parts_s = sum(step.data_s + step.compute_s + step.exchange_s + step.update_s for step in steps)
+    parts_s = sum(step.data_s + step.compute_s + step.communication_s + step.optimizer_s for step in steps)
     steps_s = sum(step.step_s for step in steps)
     apart_s = sum(event.evaluation_s for event in events if isinstance(event, EvaluationDone))
-    apart_s += sum(event.blocked_s for event in events if isinstance(event, CheckpointSaved))
+    apart_s += sum(event.stall_s for event in events if isinstance(event, CheckpointSaved))
     apart_s += sum(event.averaging_s for event in events if isinstance(event, CheckpointsAveraged))
     wall_s = _at(events, RunEnded) - _at(events, RunStarted)
     return [
@@ -226,7 +226,7 @@ def measure_cost(data: Path) -> list[Line]:
 
 def _sensing() -> float:
     """The processor time that looking takes, of one core."""
-    watching = Sensors("here", 0, lambda _: None)
+    watching = Sensors("here", lambda _: None)
     started_s, began = time.process_time(), time.perf_counter()
     time.sleep(SENSED_S)
     watching.close()

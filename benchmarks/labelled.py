@@ -35,7 +35,7 @@ EQUAL = ("training.shares=equal", *SHORT)
 PLAIN = "exchange.method=plain"
 PAIR, UNEVEN = {"a": 0.9, "b": 0.9}, {"a": 0.9, "b": 0.3}
 JUDGED = ("evaluation.every=20", "evaluation.bleu=true", "evaluation.sentences=50")
-DIVERGING = ("schedule.rate=1000", "optimizer.clip_norm=0", "training.steps=300", "checkpoint.every=20")
+DIVERGING = ("schedule.learning_rate=1000", "optimizer.clip_norm=0", "training.steps=300", "checkpoint.every=20")
 PAUSE_S = 0.6
 """Of storage that is slower than the steps."""
 MEMORY = 7 << 30
@@ -132,7 +132,9 @@ def _disk_full(data: Path) -> Said:
 
 
 def _out_of_memory(data: Path) -> Said:
-    return _here(data, "batch.tokens=180000", "training.micro_tokens=180000", "training.steps=3", memory_bytes=MEMORY)
+    return _here(
+        data, "batch.tokens=180000", "training.micro_batch_tokens=180000", "training.steps=3", memory_bytes=MEMORY
+    )
 
 
 def _overfitting(_data: Path) -> Said:
@@ -164,7 +166,7 @@ def _on_pairs(splits: Mapping[str, Iterable[tuple[str, str]]], *words: str) -> S
         train, valid = (str(folder / f"{split}.tsv") for split in ("train", "valid"))
         command = [
             sys.executable, "-m", "dragoman", "prepare", train, "--valid", valid, "--languages", "en-de",
-            "--recipe", "tiny", "--out", str(folder / "data"), "tokenizer.vocabulary=400",
+            "--recipe", "tiny", "--out", str(folder / "data"), "tokenizer.vocabulary_size=400",
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
         return _here(folder / "data", *JUDGED, *words)

@@ -182,7 +182,7 @@ def measure_slow_link(data: Path) -> list[Line]:
         ratio = _span(chosen) / _span(usual)
         (loss_auto, bleu_auto), (loss_plain, bleu_plain) = (_last_evaluation(run) for run in (chosen, usual))
         choice = next(event for event in chosen.folder().events() if isinstance(event, ExchangeChosen))
-    how = f"{choice.method}, every {choice.every}, {choice.wire}"
+    how = f"{choice.method}, every {choice.every}, {choice.wire_format}"
     return [
         Line(f"slow link ({rate}): plain against unlimited", "15 x", f"{slowdown:.1f} x", slowdown),
         Line("slow link: auto against unlimited, same tokens", "1.15 x", f"{ratio:.2f} x ({how})", ratio),

@@ -82,12 +82,12 @@ def main() -> None:
     steps, recording_s = record.steps, record.steps_s
     saved = [event for event in record.events if isinstance(event, CheckpointSaved)]
     step_s = sum(event.step_s for event in steps) / len(steps)
-    blocked_s = sum(event.blocked_s for event in saved) / len(saved)
-    one_checkpoint_s = blocked_s + writer_s / len(saved)
+    stall_s = sum(event.stall_s for event in saved) / len(saved)
+    one_checkpoint_s = stall_s + writer_s / len(saved)
     telemetry = recording_s / len(steps) / step_s
     checkpoints = one_checkpoint_s / (interval * step_s)
     record_us, write_ms = 1e6 * recording_s / len(steps), 1000 * writer_s / len(saved)
-    size_mb, still_ms = saved[0].size_bytes / 1e6, 1000 * blocked_s
+    size_mb, still_ms = saved[0].size_bytes / 1e6, 1000 * stall_s
     print("\n| figure | measured | target |\n|---|---|---|")
     print(f"| telemetry: {record_us:.0f} us to record a step of {step_s:.2f} s | {telemetry:.3%} | under 1 % |")
     still = f"{still_ms:.0f} ms still, {write_ms:.0f} ms of a core to write"

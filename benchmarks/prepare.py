@@ -72,7 +72,7 @@ def ours(source: Path, target: Path, folder: Path) -> tuple[float, int]:
     """Seconds, and peak memory in bytes."""
     command = [
         sys.executable, "-m", "dragoman", "prepare", f"{source},{target}", "--languages", "en-de",
-        "--out", str(folder / "data"), f"tokenizer.vocabulary={VOCABULARY}",
+        "--out", str(folder / "data"), f"tokenizer.vocabulary_size={VOCABULARY}",
     ]  # fmt: skip
     started = time.perf_counter()
     with MemoryWatch() as memory:

@@ -86,9 +86,9 @@ def make_base(folder: Path) -> Path:
     torch.manual_seed(1)
     model = Transformer(architecture_of("transformer-base"))
     (folder / "random").mkdir()
-    ModelDescription(model.architecture, Languages("en", "de"), DecodingSettings(max_ratio=0.2), tokenizer).write(
-        folder / "random"
-    )
+    ModelDescription(
+        model.architecture, Languages("en", "de"), DecodingSettings(max_length_ratio=0.2), tokenizer
+    ).write(folder / "random")
     save_file(model.state_dict(), folder / "random" / WEIGHTS_FILE)
     return export(folder / "random", folder / "base", "ctranslate2")
 

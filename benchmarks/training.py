@@ -141,7 +141,7 @@ def train_ours(data: DataSet, task: Task) -> list[Update]:
         "model.feed_forward": shape.feed_forward, "model.dropout": shape.dropout,
         "training.label_smoothing": shape.label_smoothing, "training.precision": "fp32",
         "training.steps": task.updates + 1, "optimizer.beta1": ADAM["beta1"], "optimizer.beta2": ADAM["beta2"],
-        "optimizer.epsilon": ADAM["epsilon"], "optimizer.clip_norm": CLIP_NORM, "schedule.rate": ADAM["rate"],
+        "optimizer.epsilon": ADAM["epsilon"], "optimizer.clip_norm": CLIP_NORM, "schedule.learning_rate": ADAM["rate"],
         "schedule.warmup_steps": WARMUP_STEPS, "evaluation.every": NEVER, "evaluation.bleu": "false",
         "checkpoint.every": NEVER,
     }  # fmt: skip

@@ -39,5 +39,5 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
         (folder / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
     train, valid = (Source(name, (folder / f"{name}.tsv",), "tsv") for name in ("train", "valid"))
     corpus = Corpus("demo", Languages("en", "de"), (train,), (valid,), ())
-    prepare(corpus, folder / "data", resolve(None, ["tokenizer.vocabulary=400"]).settings, workers=1)
+    prepare(corpus, folder / "data", resolve(None, ["tokenizer.vocabulary_size=400"]).settings, workers=1)
     return DataSet(folder / "data")

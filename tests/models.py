@@ -52,7 +52,7 @@ def babbler(tokenizer: Tokenizer) -> Transformer:
 
 def write(folder: Path, model: Transformer, tokenizer: Tokenizer, direction: str, **decoding: object) -> Path:
     folder.mkdir(parents=True)
-    options = DecodingSettings(**{"beam": 1, "max_ratio": 1.0, **decoding})
+    options = DecodingSettings(**{"beam": 1, "max_length_ratio": 1.0, **decoding})
     ModelDescription(model.architecture, Languages(*direction.split("-")), options, tokenizer).write(folder)
     save_file(model.state_dict(), folder / WEIGHTS_FILE)
     return folder

@@ -107,7 +107,7 @@ def test_prepare_from_a_pipe_then_inspect(tmp_path):
         "en-de",
         "--out",
         str(tmp_path / "data"),
-        "tokenizer.vocabulary=400",
+        "tokenizer.vocabulary_size=400",
         "--workers",
         "1",
     ]

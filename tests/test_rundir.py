@@ -45,7 +45,7 @@ def test_every_event_survives_its_line(event):
 
 
 def test_a_loss_that_is_not_a_number_can_be_recorded():
-    event = from_json(to_json(StepSkipped(step=3, loss=math.nan, gradient_norm=math.inf, in_a_row=1)))
+    event = from_json(to_json(StepSkipped(step=3, loss=math.nan, gradient_norm=math.inf, consecutive=1)))
     assert isinstance(event, StepSkipped)
     assert math.isnan(event.loss)
     assert event.gradient_norm == math.inf

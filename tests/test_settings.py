@@ -25,7 +25,7 @@ def test_each_value_knows_where_it_came_from(tmp_path):
     rows = {row.key: row for row in resolve(str(recipe), ["cleaning.max_words=60"]).listing()}
     assert (rows["cleaning.max_words"].value, rows["cleaning.max_words"].origin) == (60, "command line")
     assert (rows["cleaning.min_words"].value, rows["cleaning.min_words"].origin) == (2, "recipe mine")
-    assert rows["cleaning.max_ratio"].origin == "default"
+    assert rows["cleaning.max_length_ratio"].origin == "default"
 
 
 def test_all_problems_are_told_at_once_with_key_value_range_and_remedy():
@@ -38,7 +38,7 @@ def test_all_problems_are_told_at_once_with_key_value_range_and_remedy():
 
 
 @pytest.mark.parametrize(
-    "override", ["corpus.seed=1.5", "cleaning.max_ratio=nan", "cleaning.max_ratio=inf", "corpus.seed="]
+    "override", ["corpus.seed=1.5", "cleaning.max_length_ratio=nan", "cleaning.max_length_ratio=inf", "corpus.seed="]
 )
 def test_values_of_the_wrong_kind_are_refused(override):
     assert override.partition("=")[0] in problems_of(override)[0]

@@ -13,12 +13,12 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened in a run, on one rank."""
+    """Something that happened in a run, on one worker."""
 
     at_s: float = field(default_factory=time.time)
     """When it happened, in seconds since 1970."""
-    rank: int = 0
-    """The worker that saw it."""
+    worker: int = 0
+    """The worker that recorded it: its number in the whole run, which it keeps when the world changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class RunStarted(Event):
     version: str
     """Dragoman's version."""
     torch_version: str
-    world: int
+    world_size: int
     """Number of workers."""
     workers: list[str] = field(default_factory=list)
     """All of them, by rank, with their hosts."""
@@ -39,14 +39,14 @@ class RunStarted(Event):
     parameters: int
     precision: str
     """Arithmetic of the matrix products: `fp32` or `bf16`."""
-    data: str
+    data_hash: str
     """Hash that identifies the data set."""
     resumed_step: int
     """The step of the checkpoint it went on from; 0 at a fresh start."""
     total_steps: int
-    source_flops: int = 0
+    flops_per_source_token: int = 0
     """Arithmetic of one source token, forwards and backwards; attention between tokens is not counted."""
-    target_flops: int = 0
+    flops_per_target_token: int = 0
     """The same of one target token."""
     settings: dict[str, Any]
 
@@ -77,7 +77,7 @@ class PeakMeasured(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostSensed(Event):
+class HostSampled(Event):
     """What a machine did over the last seconds."""
 
     host: str
@@ -89,7 +89,7 @@ class HostSensed(Event):
     memory_bytes: int
     disk_read_bytes: int
     disk_written_bytes: int
-    ports: list[dict[str, Any]]
+    interfaces: list[dict[str, Any]]
     """Network ports: name, bytes received and sent, nominal bits a second."""
     gpus: list[dict[str, Any]]
     """GPUs: index, name, use, memory, power, temperature, clock, and why clocks were lowered."""
@@ -122,17 +122,17 @@ class StepDone(Event):
     """How long this rank computed."""
     compile_s: float = 0.0
     """How long torch compiled on this rank since its last step."""
-    exchange_s: float = 0.0
+    communication_s: float = 0.0
     """How long this rank waited for the exchange: for the network, and for slower workers."""
-    peers_s: float = 0.0
+    straggler_s: float = 0.0
     """The part of that in which slower workers were not ready yet."""
-    update_s: float = 0.0
+    optimizer_s: float = 0.0
     """How long the gradient's norm and the change of the weights took."""
     ready_s: list[float] = field(default_factory=list)
     """How long each worker took from the last exchange until it was ready for this one, by rank of the world."""
     sent_bytes: int = 0
     """What this rank has put on the wire since its last step."""
-    spread: float = 0.0
+    worker_gradient_norm_sq: float = 0.0
     """Mean square norm of the workers' own gradients, each of its share alone, weighted by shares; measured in some
     steps, else 0. By how much it exceeds the square of `gradient_norm` tells how noisy a gradient is."""
     share: float = 1.0
@@ -162,7 +162,7 @@ class WorkersLost(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaitingLong(Event):
+class CollectiveStalled(Event):
     """This worker has been waiting for others for long, though they are alive."""
 
     step: int
@@ -179,7 +179,7 @@ class ExchangeChosen(Event):
     """`plain`, `bf16`, `powersgd` or `local`."""
     every: int
     """Steps between meetings."""
-    wire: str
+    wire_format: str
     """How weights travel when workers meet."""
     reason: str
 
@@ -222,9 +222,9 @@ class CheckpointSaved(Event):
     size_bytes: int
     files: dict[str, int] = field(default_factory=dict)
     """Its files, and the bytes of each."""
-    blocked_s: float
+    stall_s: float
     """How long training stood still for the snapshot."""
-    written_s: float
+    write_s: float
     """How long the write took in the background."""
 
 
@@ -273,7 +273,7 @@ class StepSkipped(Event):
     step: int
     loss: float
     gradient_norm: float
-    in_a_row: int
+    consecutive: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +282,7 @@ class RolledBack(Event):
 
     from_step: int
     to_step: int
-    rate_factor: float
+    learning_rate_factor: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,7 @@ class CleaningSettings(Section):
     """Fewest words of a side."""
     max_words: Count = 80
     """Most words of a side, as in the original recipe."""
-    max_ratio: Annotated[float, Field(ge=1, le=1000)] = 4.0
+    max_length_ratio: Annotated[float, Field(ge=1, le=1000)] = 4.0
     """Longest side over shortest, in characters, ten added to each so that short sentences may differ."""
     max_tokens: Annotated[int, Field(ge=2, le=65536)] = 256
     """Most tokens of a side, its end mark included."""
@@ -63,11 +63,11 @@ class TokenizerSettings(Section):
 
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """How pieces are found: byte-pair merges, or a unigram language model."""
-    vocabulary: Annotated[int, Field(ge=300, le=1_000_000)] = 32768
+    vocabulary_size: Annotated[int, Field(ge=300, le=1_000_000)] = 32768
     """Number of pieces, 256 bytes and 4 marks included; fewer where the text has not as many."""
     sample_pairs: Count = 100_000
     """Pairs that the tokenizer is trained on, drawn evenly from the corpus."""
-    coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9998
+    character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9998
     """Share of characters that get a piece of their own; the rest are spelled in bytes."""
 
 
@@ -142,13 +142,13 @@ class OptimizerSettings(Section):
 class ScheduleSettings(Section):
     """The learning rate at each step. `docs/train.md` explains the shapes."""
 
-    policy: Literal["transformer_policy", "constant", "linear", "cosine", "warmup_stable_decay"] = "transformer_policy"
+    policy: Literal["inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"] = "inverse_sqrt"
     """Shape: the original's inverse square root, or warm-up and then no, linear, cosine or late decay."""
-    rate: PositiveFloat = 2.0
-    """Peak rate; for transformer_policy the factor in rate * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5)."""
+    learning_rate: PositiveFloat = 2.0
+    """Peak rate; for inverse_sqrt the factor in rate * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5)."""
     warmup_steps: CountOrNone = 8000
     """Steps of linear growth before the decay."""
-    decay_share: Annotated[float, Field(gt=0, le=1)] = 0.2
+    decay_fraction: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Last part of the steps in which warmup_stable_decay falls to zero."""
 
 
@@ -163,11 +163,11 @@ class TrainingSettings(Section):
     """Share of the probability that the loss spreads over the whole vocabulary."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the matrix products: auto takes bf16 where the hardware has it, and fp32 elsewhere."""
-    micro_tokens: CountOrNone = 0
+    micro_batch_tokens: CountOrNone = 0
     """Most target tokens a worker takes through the model at once; 0 finds out by itself what memory allows."""
     shares: Literal["auto", "equal"] | tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = "auto"
     """Share of each batch for each worker, such as [3, 1]; auto follows the speeds of several machines."""
-    skip_limit: Count = 5
+    max_skipped_steps: Count = 5
     """Steps in a row with a loss or gradient that is not finite, before the run goes back to a checkpoint."""
 
 
@@ -178,13 +178,13 @@ class ExchangeSettings(Section):
     """auto measures and takes the least lossy one that is fast enough; on a single machine that is plain."""
     every: Annotated[int, Field(ge=1, le=10_000)] = 16
     """Steps between meetings of the local method; auto finds its own."""
-    wire: Literal["bf16", "int8"] = "bf16"
+    wire_format: Literal["bf16", "int8"] = "bf16"
     """How the local method sends what the weights moved."""
-    outer_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
+    outer_learning_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
     """Rate of the local method's outer optimizer."""
     outer_momentum: Fraction = 0.0
     """Its Nesterov momentum; with none, workers meet at the mean of their weights."""
-    rank: Annotated[int, Field(ge=1, le=1024)] = 8
+    powersgd_rank: Annotated[int, Field(ge=1, le=1024)] = 8
     """Columns of the thin matrices that powersgd sends."""
 
 
@@ -223,13 +223,13 @@ class DecodingSettings(Section):
 
     beam: Annotated[int, Field(ge=1, le=256)] = 4
     """Hypotheses kept for each sentence."""
-    alpha: Annotated[float, Field(ge=0, le=10)] = 0.6
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
     """Length penalty: scores are divided by ((5 + length) / 6)^alpha."""
-    max_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
+    max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
     """Longest translation as a multiple of the source's tokens, 20 tokens added."""
-    no_repeat: Annotated[int, Field(ge=0, le=100)] = 0
+    no_repeat_ngram: Annotated[int, Field(ge=0, le=100)] = 0
     """Runs of this many tokens never occur twice in a translation; 0 is off."""
-    coverage: Annotated[float, Field(ge=0, le=10)] = 0.0
+    coverage_penalty: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Weight of the penalty for source tokens that no attention fell on; 0 is off."""
     batch_tokens: Annotated[int, Field(ge=16, le=10**7)] = 4096
     """Source tokens translated at once, the beam not counted. A GPU takes more, as far as its memory allows."""

@@ -22,7 +22,7 @@ from dragoman.recipe import resolve
 from dragoman.settings import Settings
 
 EN_DE = Languages("en", "de")
-SETTINGS = resolve(None, ["tokenizer.vocabulary=500", "corpus.valid_pairs=50", "corpus.test_pairs=20"]).settings
+SETTINGS = resolve(None, ["tokenizer.vocabulary_size=500", "corpus.valid_pairs=50", "corpus.test_pairs=20"]).settings
 PAIRS = demo.generate(2500, seed=3, valid=40, test=1)
 
 
@@ -227,7 +227,7 @@ def test_killed_at_random_moments_it_goes_on_and_ends_with_the_same_bytes(tmp_pa
         "source = Source('train', (Path(sys.argv[1]),), 'tsv')\n"
         "corpus = Corpus('c', Languages('en', 'de'), (source,), (), ())\n"
         "if __name__ == '__main__':\n"
-        "    settings = resolve(None, ['tokenizer.vocabulary=600']).settings\n"
+        "    settings = resolve(None, ['tokenizer.vocabulary_size=600']).settings\n"
         "    module.prepare(corpus, Path(sys.argv[2]), settings, workers=2)\n"
     )
     script = tmp_path / "run.py"

@@ -95,7 +95,7 @@ def test_a_wide_beam_finds_what_trying_everything_finds(
     words, longest = [4, 5, 6], 4  # tokens, the end mark counted
     model = random_model(SMALL.replaced(vocabulary=7), seed)
     sources = [[4, 5, 6, 3], [6, 6, 4, 3]]
-    options = DecodingSettings(beam=81, alpha=alpha, max_ratio=1.0)
+    options = DecodingSettings(beam=81, alpha=alpha, max_length_ratio=1.0)
     for source, found in zip(sources, find(model, sources, options, n_best=10), strict=True):
         everything = [list(tokens) for length in range(longest) for tokens in itertools.product(words, repeat=length)]
         scored = sorted(
@@ -113,7 +113,7 @@ def test_a_beam_of_one_is_the_most_likely_token_each_time(recipe: str) -> None:
     model = random_model(shape.replaced(encoder_layers=2, decoder_layers=2))
     for source, [hypothesis] in zip(SOURCES, find(model, SOURCES, GREEDY), strict=True):
         said: list[int] = []
-        for _ in range(length_limits([len(source)], GREEDY.max_ratio)[0] - 1):
+        for _ in range(length_limits([len(source)], GREEDY.max_length_ratio)[0] - 1):
             batch = Batch(pack_sentences([source]), pack_sentences([[START, *said]]), torch.zeros(len(said) + 1))
             with torch.no_grad():
                 logits = model.logits(model.hidden(batch))[-1]
@@ -128,7 +128,7 @@ def test_a_beam_of_one_is_the_most_likely_token_each_time(recipe: str) -> None:
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_a_beam_works_with_every_recipe(recipe: str) -> None:
     model = Transformer(architecture_of(recipe).replaced(encoder_layers=1, decoder_layers=1)).train()
-    [[hypothesis]] = find(model, [[5, 6, 3]], DecodingSettings(max_ratio=0.01))
+    [[hypothesis]] = find(model, [[5, 6, 3]], DecodingSettings(max_length_ratio=0.01))
     assert len(hypothesis.tokens) < 21
     assert model.training, "the model is given back as it was"
 
@@ -148,7 +148,7 @@ def test_a_sentence_is_translated_the_same_in_any_company(beam: int, sources: li
 
 @pytest.mark.parametrize("make", [random_model, half_trained_model])
 def test_n_best_are_different_sorted_and_scored_as_the_model_does(make: Callable[[], Transformer]) -> None:
-    model, options = make(), DecodingSettings(beam=6, max_ratio=0.5)
+    model, options = make(), DecodingSettings(beam=6, max_length_ratio=0.5)
     for source, found in zip(SOURCES, find(model, SOURCES, options, n_best=6), strict=True):
         assert len(found) == 6
         assert len({tuple(hypothesis.tokens) for hypothesis in found}) == 6
@@ -172,7 +172,7 @@ def test_keeping_fewer_does_not_change_the_best() -> None:
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("beam", [1, 3])
 def test_no_run_of_tokens_is_repeated_where_that_is_asked_for(n: int, beam: int) -> None:
-    model, plain, strict = random_model(), DecodingSettings(beam=beam), DecodingSettings(beam=beam, no_repeat=n)
+    model, plain, strict = random_model(), DecodingSettings(beam=beam), DecodingSettings(beam=beam, no_repeat_ngram=n)
 
     def repeats(found: list[list[Hypothesis]]) -> int:
         runs = [list(zip(*(best.tokens[i:] for i in range(n)), strict=False)) for [best] in found]
@@ -187,7 +187,7 @@ def test_what_is_forbidden_is_never_said_and_no_length_exceeds_its_limit() -> No
     with torch.no_grad():
         model.embedding.weight[[PAD, START, 30]] = 2 * model.embedding.weight[10]
     marks = SpecialTokens(START, END, (PAD, UNKNOWN, START, 30, 31))
-    options = DecodingSettings(beam=4, max_ratio=1.5)
+    options = DecodingSettings(beam=4, max_length_ratio=1.5)
     found = find(model, SOURCES, options, n_best=4, marks=marks)
     said = {token for sentence in found for hypothesis in sentence for token in hypothesis.tokens}
     assert said.isdisjoint({*marks.forbidden, END})
@@ -274,7 +274,7 @@ def test_hypotheses_are_those_of_hugging_face(seed: int, monkeypatch: pytest.Mon
     model = half_trained_model(seed)
     theirs = peers.m2m100(model, START, END, PAD)
     # Without a length penalty both mean the same by "done"; the limit is far beyond where these models stop.
-    options = DecodingSettings(beam=4, alpha=0.0, max_ratio=10)
+    options = DecodingSettings(beam=4, alpha=0.0, max_length_ratio=10)
     ours = find(model, SOURCES, options)
     expected = peers.generate(theirs, SOURCES, beam=4, max_new_tokens=60, forbidden=MARKS.forbidden)
     lengths = {len(best.tokens) for [best] in ours}

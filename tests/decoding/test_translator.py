@@ -65,7 +65,7 @@ def random_model(tokenizer: Tokenizer) -> Transformer:
 
 @pytest.fixture(scope="module")
 def translator(tokenizer: Tokenizer) -> Translator:
-    return Translator(random_model(tokenizer), tokenizer, DecodingSettings(beam=2, max_ratio=0.2))
+    return Translator(random_model(tokenizer), tokenizer, DecodingSettings(beam=2, max_length_ratio=0.2))
 
 
 def is_one_line(text: str) -> bool:
@@ -114,7 +114,7 @@ def test_a_line_without_words_is_not_given_to_the_model(tokenizer: Tokenizer) ->
 
 
 def test_n_best_are_sorted_and_read_differently(translator: Translator) -> None:
-    wide = Translator(translator.model, translator.tokenizer, DecodingSettings(beam=5, max_ratio=0.2))
+    wide = Translator(translator.model, translator.tokenizer, DecodingSettings(beam=5, max_length_ratio=0.2))
     most = 0
     for line, found in zip(LINES[:8], wide.translate_scored(LINES[:8], n_best=5), strict=True):
         texts = [found.text, *(other.text for other in found.alternatives)]

@@ -21,7 +21,7 @@ def test_workers_that_torchrun_describes_meet(meeting_place):
     with ThreadPoolExecutor(max_workers=3) as pool:
         made = list(pool.map(lambda rank: StaticCluster(rank, 3, 3, torch.device("cpu")), range(3)))
         assert [cluster.rank for cluster in made] == [0, 1, 2]
-        assert [str(member) for member in made[2].members] == [f"worker {slot} on a" for slot in range(3)]
+        assert [str(member) for member in made[2].members] == [f"worker {worker} on a" for worker in range(3)]
         assert [cluster.is_first for cluster in made] == [True, False, False]
         assert list(pool.map(lambda cluster: cluster.gather(cluster.rank), made)) == [[0, 1, 2]] * 3
     for cluster in made:

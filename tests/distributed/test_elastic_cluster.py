@@ -71,20 +71,20 @@ class Workers:
         self._pool = ThreadPoolExecutor(max_workers=16)
         self.present: dict[int, ElasticCluster] = {}
 
-    def come(self, *slots: int) -> None:
-        for slot in slots:
-            self.present[slot] = ElasticCluster(self._addresses, slot, self._job, 1, torch.device("cpu"))
+    def come(self, *workers: int) -> None:
+        for worker in workers:
+            self.present[worker] = ElasticCluster(self._addresses, worker, self._job, 1, torch.device("cpu"))
 
-    def go(self, slot: int) -> None:
-        self.present.pop(slot).leave()
+    def go(self, worker: int) -> None:
+        self.present.pop(worker).leave()
 
-    def freeze(self, slot: int) -> None:
+    def freeze(self, worker: int) -> None:
         """Let no lighthouse hear of a worker any more, which itself notices nothing."""
-        for light in self.present[slot]._lights:
+        for light in self.present[worker]._lights:
             light.close()
 
-    def thaw(self, slot: int) -> None:
-        worker = self.present[slot]
+    def thaw(self, worker: int) -> None:
+        worker = self.present[worker]
         worker._lights = [Light(address, worker._name) for address in self._addresses]
 
     def notice_death(self, lighthouse: int) -> None:
@@ -92,18 +92,18 @@ class Workers:
         while any(worker._lights[lighthouse].answers for worker in self.present.values()):
             time.sleep(0.05)
 
-    def do(self, work: Callable[[ElasticCluster], T], slots: Sequence[int] | None = None) -> list[T]:
-        workers = [self.present[slot] for slot in slots or sorted(self.present)]
+    def do(self, work: Callable[[ElasticCluster], T], workers: Sequence[int] | None = None) -> list[T]:
+        workers = [self.present[worker] for worker in workers or sorted(self.present)]
         return [done.result(PATIENCE_S) for done in [self._pool.submit(work, worker) for worker in workers]]
 
-    def meet(self, *slots: int) -> None:
+    def meet(self, *workers: int) -> None:
         """Let these workers look around, through losses, until each is in a world of just them."""
-        wanted = [f"worker {slot} on {self.present[slot].host}" for slot in slots]
-        self.do(lambda worker: _look_around(worker, wanted), slots)
+        wanted = [f"worker {worker} on {self.present[worker].host}" for worker in workers]
+        self.do(lambda worker: _look_around(worker, wanted), workers)
 
     def close(self) -> None:
-        for slot in list(self.present):
-            self.go(slot)
+        for worker in list(self.present):
+            self.go(worker)
         self._pool.shutdown(wait=False, cancel_futures=True)
         # The interpreter must not end while one of them is inside of torchft.
         for thread in threading.enumerate():

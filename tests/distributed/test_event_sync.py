@@ -4,7 +4,7 @@ from collections import Counter
 
 from dragoman.distributed.event_sync import EventSync
 from dragoman.distributed.shared_storage import find_shared_storage
-from dragoman.events import EvaluationDone, Event, HostSensed, MicroBatchesSplit, StepDone
+from dragoman.events import EvaluationDone, Event, HostSampled, MicroBatchesSplit, StepDone
 from dragoman.run_folder import RunFolder
 
 from ..insight.runs import evaluation, made_run, sensed
@@ -14,7 +14,7 @@ STEPS = [event for event in made_run(5) if isinstance(event, StepDone)]
 
 
 def cut(rank: int, step: int) -> MicroBatchesSplit:
-    return MicroBatchesSplit(rank=rank, step=step, micro_batches=2, reason="memory")
+    return MicroBatchesSplit(worker=rank, step=step, micro_batches=2, reason="memory")
 
 
 def told(crew: ThreadWorkers, folder_of, *rounds) -> None:
@@ -43,7 +43,7 @@ def test_every_disk_gets_what_the_workers_of_others_recorded(tmp_path):
             events = RunFolder(tmp_path / host).events(worker)
             expected = [cut(worker, 1).step, cut(worker, 2).step] if worker in others else []
             assert [event.step for event in events] == expected, "its own workers' logs are there already"
-            assert all(event.rank == worker for event in events)
+            assert all(event.worker == worker for event in events)
 
 
 def test_of_steps_the_last_will_do_and_evaluations_are_everywhere_alike(tmp_path):
@@ -53,7 +53,7 @@ def test_of_steps_the_last_will_do_and_evaluations_are_everywhere_alike(tmp_path
             lambda cluster: tmp_path / cluster.host,
             lambda _: [*STEPS, evaluation(5, 1.0, 1.0, 1.0), sensed("b", 1)],
         )
-    assert kinds(tmp_path / "a", 1) == {StepDone: 1, HostSensed: 1}
+    assert kinds(tmp_path / "a", 1) == {StepDone: 1, HostSampled: 1}
     assert kinds(tmp_path / "b", 0)[EvaluationDone] == 0
     (step,) = [event for event in RunFolder(tmp_path / "a").events(1) if isinstance(event, StepDone)]
     assert step == STEPS[-1]

@@ -29,14 +29,14 @@ def impatient() -> Iterator[None]:
 class ThreadCluster(Cluster):
     """One thread's place in the world."""
 
-    def __init__(self, slot: int, hosts: Sequence[str]) -> None:
-        super().__init__(slot, len(hosts), 1, torch.device("cpu"))
-        self.host = hosts[slot]
-        self.member = self._myself(f"thread-{slot}", "127.0.0.1")
+    def __init__(self, worker: int, hosts: Sequence[str]) -> None:
+        super().__init__(worker, len(hosts), 1, torch.device("cpu"))
+        self.host = hosts[worker]
+        self.member = self._myself(f"thread-{worker}", "127.0.0.1")
 
     def connect(self, members: Sequence[Member], port: int) -> None:
         store = TCPStore("127.0.0.1", port, is_master=False)
-        self._group = WorkerGroup("crew", store, self.slot, members, self.device, self.pulse, self._hangs)
+        self._group = WorkerGroup("crew", store, self.worker, members, self.device, self.pulse, self._hangs)
 
 
 class ThreadWorkers:
@@ -44,7 +44,7 @@ class ThreadWorkers:
 
     def __init__(self, *hosts: str) -> None:
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self.clusters = [ThreadCluster(slot, hosts) for slot in range(len(hosts))]
+        self.clusters = [ThreadCluster(worker, hosts) for worker in range(len(hosts))]
         self._pool = ThreadPoolExecutor(max_workers=len(hosts))
         members = [cluster.member for cluster in self.clusters]
         with impatient():

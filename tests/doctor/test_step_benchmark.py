@@ -13,7 +13,7 @@ from ..small import TINY
 
 def test_a_machine_is_tried_with_the_model_of_the_recipe(monkeypatch):
     monkeypatch.setattr(step_benchmark, "LONG_S", 0.0)
-    settings = resolve(None, [*TINY, "tokenizer.vocabulary=400"]).settings
+    settings = resolve(None, [*TINY, "tokenizer.vocabulary_size=400"]).settings
     found = try_out(settings)
     assert found.parameters == parameter_count(Architecture(vocabulary=400, **settings.model.model_dump()))
     assert found.tokens_per_s > 0
@@ -24,7 +24,7 @@ def test_a_machine_is_tried_with_the_model_of_the_recipe(monkeypatch):
 
 def test_sentences_can_be_as_long_as_those_of_a_data_set():
     assert {tuple(pair) for pair in SyntheticPairs(1000, [(3, 4), (5, 9)]).lengths().tolist()} == {(3, 4), (5, 9)}
-    settings = resolve(None, [*TINY, "tokenizer.vocabulary=400"]).settings
+    settings = resolve(None, [*TINY, "tokenizer.vocabulary_size=400"]).settings
     assert try_out(settings, workers=2, lengths=[(3, 4), (300, 310)]).tokens_per_s > 0
 
 

@@ -29,7 +29,7 @@ def made_run(
     train_loss: Callable[[int], float] | None = None,
     bleu: Callable[[int], float] = lambda step: 35 - 3000 / (step + 100),
     evaluate_every: int = 40,
-    blocked_s: float = 0.01,
+    stall_s: float = 0.01,
     extra: Sequence[Event] = (),
     ended: str | None = "finished",
     overrides: Sequence[str] = (),
@@ -44,10 +44,11 @@ def made_run(
     told: list[Event] = [
         events.PeakMeasured(at_s=begin_at_s - 1, flops_per_s=1e14),
         events.RunStarted(
-            at_s=begin_at_s, run="made", version="1", torch_version="2", world=world,
+            at_s=begin_at_s, run="made", version="1", torch_version="2", world_size=world,
             workers=[f"worker {n} on {hosts[n % len(hosts)]}" for n in range(world)], device="GPU", host=hosts[0],
-            parameters=61_000_000, precision="bf16", data="d", resumed_step=0, total_steps=total,
-            source_flops=6 * 20_000_000, target_flops=6 * 41_000_000, settings=settings.model_dump(mode="json"),
+            parameters=61_000_000, precision="bf16", data_hash="d", resumed_step=0, total_steps=total,
+            flops_per_source_token=6 * 20_000_000, flops_per_target_token=6 * 41_000_000,
+            settings=settings.model_dump(mode="json"),
         ),
         events.DataOpened(
             at_s=begin_at_s, name="corpus", languages="en-de", pairs_before=2_000_000, bytes_before=600_000_000,
@@ -63,7 +64,7 @@ def made_run(
                 step=number, epoch=0, batch=number, loss=loss(number) + 1,
                 nll=loss(number) * random.uniform(0.97, 1.03), gradient_norm=1.0,
                 learning_rate=0.001, source_tokens=24_000, target_tokens=25_000, pairs=900,
-                step_s=1.0, data_s=0.001, compute_s=0.84, exchange_s=0.059, peers_s=0.005, update_s=0.1,
+                step_s=1.0, data_s=0.001, compute_s=0.84, communication_s=0.059, straggler_s=0.005, optimizer_s=0.1,
                 ready_s=[0.94 + random.uniform(-0.02, 0.02) for _ in range(world)] if world > 1 else [],
                 sent_bytes=244_000_000 if world > 1 else 0, share=1 / world, micro_batches=1,
             )
@@ -73,8 +74,8 @@ def made_run(
         if number % evaluate_every == 0 or number == total:
             now += 2.0
             told.append(evaluation(number, valid_loss(number), bleu(number), now))
-            now += blocked_s
-            told.append(checkpoint(number, blocked_s, now))
+            now += stall_s
+            told.append(checkpoint(number, stall_s, now))
         told += [replace(event, at_s=now) for event in extra if getattr(event, "step", 0) == number]
     if ended is not None:
         told.append(events.RunEnded(at_s=now, step=steps, reason=ended, elapsed_s=now - begin_at_s))
@@ -89,22 +90,22 @@ def evaluation(step: int, nll: float, bleu: float | None, at_s: float) -> events
     )  # fmt: skip
 
 
-def checkpoint(step: int, blocked_s: float, at_s: float) -> events.CheckpointSaved:
+def checkpoint(step: int, stall_s: float, at_s: float) -> events.CheckpointSaved:
     files = {"weights.safetensors": 244_000_000, "optimizer.safetensors": 488_000_000, "state.json": 400}
     return events.CheckpointSaved(
         at_s=at_s, step=step, name=f"step-{step:08d}", size_bytes=sum(files.values()), files=files,
-        blocked_s=blocked_s, written_s=1.5,
+        stall_s=stall_s, write_s=1.5,
     )  # fmt: skip
 
 
-def sensed(host: str, step: int, **gpu: Any) -> events.HostSensed:
+def sensed(host: str, step: int, **gpu: Any) -> events.HostSampled:
     """Ten seconds of a host with one GPU and a gigabit port."""
     reading = {
         "index": 0, "name": "GPU", "use": 1.0, "memory_used_bytes": 10**9, "memory_bytes": 8 * 10**9, "power_w": 250.0,
         "power_limit_w": 300.0, "temperature_c": 70.0, "clock_mhz": 1500.0, "throttled": ["power cap"],
     }  # fmt: skip
     port = {"name": "eth0", "received_bytes": 10**8, "sent_bytes": 10**8, "nominal_bits_per_s": 1000 * MBIT}
-    return events.HostSensed(
+    return events.HostSampled(
         at_s=1.7e9 + step, host=host, span_s=10.0, cpu_use=0.4, memory_used_bytes=10**9, memory_bytes=10**10,
-        disk_read_bytes=0, disk_written_bytes=0, ports=[port], gpus=[{**reading, **gpu}],
+        disk_read_bytes=0, disk_written_bytes=0, interfaces=[port], gpus=[{**reading, **gpu}],
     )  # fmt: skip

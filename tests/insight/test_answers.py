@@ -28,11 +28,11 @@ def answer(story: RunHistory, key: str) -> Answer:
 
 
 def network_bound(done: StepDone) -> StepDone:
-    return replace(done, step_s=20.5, exchange_s=19.56)
+    return replace(done, step_s=20.5, communication_s=19.56)
 
 
 def slow_peer(done: StepDone) -> StepDone:
-    return replace(done, step_s=1.6, exchange_s=0.66, peers_s=0.6, ready_s=[0.94, 1.54])
+    return replace(done, step_s=1.6, communication_s=0.66, straggler_s=0.6, ready_s=[0.94, 1.54])
 
 
 def starved(done: StepDone) -> StepDone:
@@ -62,15 +62,15 @@ KINDS = {
     "slow peer": ({"step": slow_peer}, {"straggler"}),
     "input-bound": ({"step": starved}, {"input"}),
     "compiling again and again": ({"step": recompiled}, {"compiling"}),
-    "checkpoint-bound": ({"blocked_s": 5.0}, {"checkpoint-stalls"}),
+    "checkpoint-bound": ({"stall_s": 5.0}, {"checkpoint-stalls"}),
     "overfitting": ({"valid_loss": turned, "train_loss": power_law}, {"overfitting"}),
     "diverging": ({"train_loss": rising, "valid_loss": rising}, {"diverging"}),
     "not finite any more": (
-        {"extra": [events.StepSkipped(step=n, loss=math.nan, gradient_norm=1.0, in_a_row=n) for n in range(1, 12)]},
+        {"extra": [events.StepSkipped(step=n, loss=math.nan, gradient_norm=1.0, consecutive=n) for n in range(1, 12)]},
         {"diverging"},
     ),
     "one step that is not finite": (
-        {"extra": [events.StepSkipped(step=9, loss=math.nan, gradient_norm=1.0, in_a_row=1)]}, set(),
+        {"extra": [events.StepSkipped(step=9, loss=math.nan, gradient_norm=1.0, consecutive=1)]}, set(),
     ),
     "diverged in the first steps": (
         {"train_loss": lambda step: 8.0 if step == 1 else 90.0, "valid_loss": lambda step: 90.0 - step / 100},
@@ -108,7 +108,7 @@ def test_each_kind_of_run_gets_its_verdict_and_no_other_alarm(kind):
 )  # fmt: skip
 def test_healthy_runs_of_any_length_and_speed_get_a_clean_bill(steps, scale, world, ended, evaluate_every):
     def scaled(done: StepDone) -> StepDone:
-        spans = ("step_s", "data_s", "compute_s", "exchange_s", "peers_s", "update_s")
+        spans = ("step_s", "data_s", "compute_s", "communication_s", "straggler_s", "optimizer_s")
         ready_s = [scale * each for each in done.ready_s]
         return replace(done, ready_s=ready_s, **{name: scale * getattr(done, name) for name in spans})
 
@@ -158,7 +158,9 @@ def test_a_curve_that_has_levelled_is_fully_trained(curve):
 
 def test_parts_that_were_not_measured_are_not_known():
     def old(done: StepDone) -> StepDone:
-        return replace(done, data_s=0.0, compute_s=0.0, exchange_s=0.0, peers_s=0.0, update_s=0.0, ready_s=[])
+        return replace(
+            done, data_s=0.0, compute_s=0.0, communication_s=0.0, straggler_s=0.0, optimizer_s=0.0, ready_s=[]
+        )
 
     story = tell(made_run(step=old))
     assert alarms(story) == set()

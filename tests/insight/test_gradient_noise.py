@@ -32,7 +32,10 @@ def made_steps(shares: list[float], scale: float, count: int = 20) -> list[StepD
     random = Random(3)
     example = next(event for event in made_run(1, world=len(shares)) if isinstance(event, StepDone))
     made = [noisy_step(random, shares, scale) for _ in range(count)]
-    return [replace(example, target_tokens=BATCH, gradient_norm=norm, spread=spread) for norm, spread in made]
+    return [
+        replace(example, target_tokens=BATCH, gradient_norm=norm, worker_gradient_norm_sq=spread)
+        for norm, spread in made
+    ]
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.5], [0.75, 0.25], [0.2, 0.3, 0.5]])
@@ -57,11 +60,13 @@ def test_too_few_measurements_say_nothing():
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), min_size=10, max_size=20))
 def test_whatever_was_measured_a_scale_is_positive_or_not_given(pairs):
     example = made_steps([0.5, 0.5], 1000.0, count=1)[0]
-    noise = gradient_noise([replace(example, gradient_norm=norm, spread=spread) for norm, spread in pairs])
+    noise = gradient_noise(
+        [replace(example, gradient_norm=norm, worker_gradient_norm_sq=spread) for norm, spread in pairs]
+    )
     assert noise is None or noise.tokens > 0
 
 
 def test_the_answer_about_steps_tells_of_it():
-    run = made_run(400, step=lambda done: replace(done, spread=1.5 if done.step % 8 == 0 else 0.0))
+    run = made_run(400, step=lambda done: replace(done, worker_gradient_norm_sq=1.5 if done.step % 8 == 0 else 0.0))
     answer = next(answer for answer in answer_all(tell(run)) if answer.key == "step")
     assert any("noise scale" in line for line in answer.evidence)

@@ -62,7 +62,7 @@ def test_numbers_on_the_page_are_those_of_the_events():
 def test_each_workers_part_is_shown_as_far_as_it_is_known_here():
     told = made_run(100)
     other = [
-        replace(event, rank=1, compute_s=0.5) for event in told if isinstance(event, StepDone) and event.step % 9 == 0
+        replace(event, worker=1, compute_s=0.5) for event in told if isinstance(event, StepDone) and event.step % 9 == 0
     ]
     first, second = digest(tell([*told, *other]), 0)["workers"]
     assert (first["worker"], first["parts"]["computing"]) == ("worker 0 on a", pytest.approx(0.84))

@@ -183,7 +183,7 @@ def test_a_recorded_search_finds_what_a_plain_one_finds(
             monkeypatch.setattr(search_module, "can_record", lambda *_: False)
         with torch.autocast("cuda", torch.bfloat16):
             found.append(
-                search(model, pack_sentences(sources), DecodingSettings(beam=4, max_ratio=0.5), marks, n_best=2)
+                search(model, pack_sentences(sources), DecodingSettings(beam=4, max_length_ratio=0.5), marks, n_best=2)
             )
     ours, theirs = ([best.score for best, *_ in each] for each in found)
     assert ours == pytest.approx(theirs, rel=2e-2)
@@ -199,7 +199,10 @@ def test_searches_use_the_memory_of_those_before() -> None:
     for _ in range(6):
         with torch.autocast("cuda", torch.bfloat16):
             search(
-                model, pack_sentences(sources), DecodingSettings(beam=4, max_ratio=0.5), SpecialTokens(1, 2, (0, 1, 3))
+                model,
+                pack_sentences(sources),
+                DecodingSettings(beam=4, max_length_ratio=0.5),
+                SpecialTokens(1, 2, (0, 1, 3)),
             )
         reserved.append(torch.cuda.memory_reserved())
     assert reserved[-1] == reserved[2]

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reas
 PATIENCE_S = 240.0
 SLOTS = {"a": 0, "b": 1, "c": 2}
 # A small rate: over many steps a large one would make the rounding of sums visible in the losses.
-EXACT = ("model.dropout=0", "schedule.rate=0.00005", "evaluation.bleu=false", "evaluation.every=100000")
+EXACT = ("model.dropout=0", "schedule.learning_rate=0.00005", "evaluation.bleu=false", "evaluation.every=100000")
 ALL = ["worker 0 on a", "worker 1 on b", "worker 2 on c"]
 
 

@@ -18,13 +18,13 @@ SETTINGS = ("training.steps=60", "evaluation.every=60", "checkpoint.every=60", "
     "method",
     [
         ("exchange.method=bf16",),
-        ("exchange.method=powersgd", "exchange.rank=4"),
-        ("exchange.method=local", "exchange.every=4", "exchange.wire=int8"),
+        ("exchange.method=powersgd", "exchange.powersgd_rank=4"),
+        ("exchange.method=local", "exchange.every=4", "exchange.wire_format=int8"),
     ],
     ids=" ".join,
 )
 def test_a_model_learns_with_every_method_and_fewer_bytes(data, tmp_path, method):
-    train(data.path, tmp_path / "run", *SETTINGS, "schedule.rate=0.01", *method)
+    train(data.path, tmp_path / "run", *SETTINGS, "schedule.learning_rate=0.01", *method)
     for rank in (0, 1):
         events = RunFolder(tmp_path / "run").events(rank)
         (chosen,) = [event for event in events if isinstance(event, ExchangeChosen)]

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dragoman.events import HostSensed, from_json, to_json
+from dragoman.events import HostSampled, from_json, to_json
 from dragoman.telemetry import sensors
 from dragoman.telemetry.sensors import Counters, Gpu, Sensors, mean, read_counters, traffic
 
@@ -12,13 +12,13 @@ def test_a_machine_is_watched_until_the_end(monkeypatch):
     monkeypatch.setattr(sensors, "LOOK_S", 0.01)
     monkeypatch.setattr(sensors, "TELL_S", 0.03)
     told = []
-    watching = Sensors("here", 3, told.append)
+    watching = Sensors("here", told.append)
     while len(told) < 2:
         time.sleep(0.01)
     watching.close()
     for event in told:
-        assert isinstance(event, HostSensed)
-        assert (event.host, event.rank) == ("here", 3)
+        assert isinstance(event, HostSampled)
+        assert event.host == "here"
         assert 0 <= event.cpu_use <= 1
         assert 0 < event.memory_used_bytes < event.memory_bytes
         assert from_json(to_json(event)) == event

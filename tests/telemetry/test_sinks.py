@@ -74,11 +74,12 @@ def test_events_that_matter_have_a_sentence_with_a_remedy():
     text = sentence(events.CheckpointFailed(step=5, reason="No space left on device"))
     assert "No space left on device" in text
     assert "make room" in text
-    assert "half" not in sentence(events.StepSkipped(step=5, loss=math.nan, gradient_norm=1.0, in_a_row=1))
+    assert "half" not in sentence(events.StepSkipped(step=5, loss=math.nan, gradient_norm=1.0, consecutive=1))
     assert "goes on from step 40" in sentence(
         RunStarted(
-            run="r", version="1", torch_version="2", world=2, device="CPU", host="h", parameters=1, precision="fp32",
-            data="d", resumed_step=40, total_steps=100, settings={},
+            run="r", version="1", torch_version="2", world_size=2, device="CPU", host="h", parameters=1,
+            precision="fp32",
+            data_hash="d", resumed_step=40, total_steps=100, settings={},
         )
     )  # fmt: skip
 

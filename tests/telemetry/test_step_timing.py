@@ -42,27 +42,29 @@ def test_every_second_counts_in_exactly_one_part(visits):
 
 
 @given(spans, spans, spans, spans)
-def test_parts_of_a_step_sum_to_its_wall_time(data_s, compute_s, exchange_s, update_s):
-    spent = {"data": data_s, "compute": compute_s, "exchange": exchange_s, "update": update_s, "apart": 7.0}
+def test_parts_of_a_step_sum_to_its_wall_time(data_s, compute_s, communication_s, optimizer_s):
+    spent = {"data": data_s, "compute": compute_s, "exchange": communication_s, "update": optimizer_s, "apart": 7.0}
     parts = split(spent, compute_s, [], 0)
-    whole_s = parts.data_s + compute_s + parts.exchange_s + parts.update_s
+    whole_s = parts.data_s + compute_s + parts.communication_s + parts.optimizer_s
     assert whole_s == pytest.approx(parts.step_s, abs=1e-9)
-    assert parts.step_s == pytest.approx(data_s + compute_s + exchange_s + update_s), "what stands apart does not count"
+    assert parts.step_s == pytest.approx(data_s + compute_s + communication_s + optimizer_s), (
+        "what stands apart does not count"
+    )
 
 
 def test_a_device_that_computes_behind_python_does_not_look_like_a_slow_network():
     spent = {"data": 0.0, "compute": 0.1, "exchange": 1.2, "update": 0.1, "apart": 0.0}
     parts = split(spent, compute_s=1.0, ready_s=[], rank=0)
-    assert parts.exchange_s == pytest.approx(0.4)
-    assert parts.update_s == pytest.approx(0.0)
+    assert parts.communication_s == pytest.approx(0.4)
+    assert parts.optimizer_s == pytest.approx(0.0)
 
 
 @given(st.lists(spans, min_size=2, max_size=5), spans)
-def test_waiting_for_slower_workers_is_told_from_the_network(ready_s, exchange_s):
-    spent = {"data": 0.0, "compute": 1.0, "exchange": exchange_s, "update": 0.0, "apart": 0.0}
+def test_waiting_for_slower_workers_is_told_from_the_network(ready_s, communication_s):
+    spent = {"data": 0.0, "compute": 1.0, "exchange": communication_s, "update": 0.0, "apart": 0.0}
     splits = [split(spent, 1.0, ready_s, rank) for rank in range(len(ready_s))]
-    assert splits[ready_s.index(max(ready_s))].peers_s == 0, "nobody kept the slowest waiting"
-    assert all(0 <= parts.peers_s <= parts.exchange_s for parts in splits)
+    assert splits[ready_s.index(max(ready_s))].straggler_s == 0, "nobody kept the slowest waiting"
+    assert all(0 <= parts.straggler_s <= parts.communication_s for parts in splits)
 
 
 def test_a_worker_is_ready_after_all_that_it_did_since_the_last_exchange():
@@ -80,10 +82,10 @@ def test_a_real_run_accounts_for_its_time(data, tmp_path):
     recording.train()
     steps = recording.of(StepDone)
     whole_s = sum(step.step_s for step in steps)
-    parts_s = sum(step.data_s + step.compute_s + step.exchange_s + step.update_s for step in steps)
+    parts_s = sum(step.data_s + step.compute_s + step.communication_s + step.optimizer_s for step in steps)
     assert parts_s == pytest.approx(whole_s, rel=0.02)
     apart_s = sum(done.evaluation_s for done in recording.of(EvaluationDone))
-    apart_s += sum(saved.blocked_s for saved in recording.of(CheckpointSaved))
+    apart_s += sum(saved.stall_s for saved in recording.of(CheckpointSaved))
     assert whole_s + apart_s <= recording.of(RunEnded)[0].elapsed_s
 
 
@@ -97,9 +99,9 @@ def test_a_slow_worker_is_seen_by_the_one_who_waits(data, tmp_path, method):
         def record(event: Event) -> None:
             if isinstance(event, StepDone):
                 seen.append(event)
-                time.sleep(0.2 * cluster.slot)
+                time.sleep(0.2 * cluster.worker)
 
-        folder = RunFolder(tmp_path / str(cluster.slot))
+        folder = RunFolder(tmp_path / str(cluster.worker))
         Trainer(settings, data, folder, cluster, Parrot(), record, EventSync(folder)).train(StopSignal())
         return seen
 
@@ -108,4 +110,4 @@ def test_a_slow_worker_is_seen_by_the_one_who_waits(data, tmp_path, method):
     assert [step.ready_s for step in quick] == [step.ready_s for step in slow], "both know of both"
     met = [step.ready_s for step in quick if step.ready_s]
     assert sum(late - early for early, late in met) > 0.1 * len(met)
-    assert sum(step.peers_s for step in quick) > sum(step.peers_s for step in slow)
+    assert sum(step.straggler_s for step in quick) > sum(step.straggler_s for step in slow)

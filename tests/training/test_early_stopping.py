@@ -52,7 +52,7 @@ def test_stale_evaluations_are_those_since_the_best(losses):
 
 
 def test_everything_else_of_the_state_stays_as_it_was():
-    before = TrainingState(step=7, rollbacks=1, rate_factor=0.5, elapsed_s=3.0)
+    before = TrainingState(step=7, rollbacks=1, learning_rate_factor=0.5, elapsed_s=3.0)
     after, _ = take_in(before, evaluation(3.0), "loss")
     assert (after.step, after.rollbacks, after.rate_factor, after.elapsed_s) == (7, 1, 0.5, 3.0)
     assert before.best == {}

@@ -17,7 +17,7 @@ from .conftest import Recording, tiny
 
 pytestmark = pytest.mark.gpu
 
-WIDE = ("model.d_model=64", "model.heads=2", "schedule.rate=0.01", "training.steps=60", "evaluation.every=60")
+WIDE = ("model.d_model=64", "model.heads=2", "schedule.learning_rate=0.01", "training.steps=60", "evaluation.every=60")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -35,7 +35,7 @@ def test_training_on_a_gpu_follows_the_curve_of_a_cpu(data, tmp_path, precision,
 
 
 def test_memory_that_runs_out_on_a_gpu_is_met_by_cutting(data, tmp_path):
-    sizes = ("batch.tokens=20000", "training.micro_tokens=20000", "model.d_model=128", "model.feed_forward=512")
+    sizes = ("batch.tokens=20000", "training.micro_batch_tokens=20000", "model.d_model=128", "model.feed_forward=512")
     settings = tiny(*sizes, "training.steps=3", "evaluation.bleu=false")
     recording = Recording(settings, data, tmp_path)
     torch.cuda.empty_cache()
@@ -104,7 +104,7 @@ def test_workers_who_share_a_gpu_unevenly_have_the_curve_of_one(data, tmp_path, 
 
 
 def test_workers_who_share_a_gpu_learn_by_themselves(data, tmp_path):
-    words = ("exchange.method=local", "exchange.every=4", "exchange.wire=int8", "evaluation.bleu=false")
+    words = ("exchange.method=local", "exchange.every=4", "exchange.wire_format=int8", "evaluation.bleu=false")
     train(data.path, tmp_path / "run", "training.precision=bf16", "training.steps=40", *words, workers=2)
     found = losses(tmp_path / "run")
     assert found[40] < 0.9 * found[1]

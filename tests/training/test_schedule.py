@@ -5,20 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.settings import ScheduleSettings
-from dragoman.training.schedule import rate_at, transformer_policy
+from dragoman.training.schedule import inverse_sqrt, rate_at
 
-POLICIES = ["transformer_policy", "constant", "linear", "cosine", "warmup_stable_decay"]
+POLICIES = ["inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"]
 
 
 def schedule(policy: str, **changes: object) -> ScheduleSettings:
-    return ScheduleSettings(**{"policy": policy, "rate": 0.01, "warmup_steps": 100, **changes})
+    return ScheduleSettings(**{"policy": policy, "learning_rate": 0.01, "warmup_steps": 100, **changes})
 
 
 def test_the_original_policy_has_the_original_values():
     """d_model^-0.5 * min(step^-0.5, step * warmup^-1.5), times 2, as in the original recipe."""
-    assert transformer_policy(8000, 2.0, 8000, 512) == pytest.approx(2 * 512**-0.5 * 8000**-0.5)
-    assert transformer_policy(4000, 2.0, 8000, 512) == pytest.approx(transformer_policy(8000, 2.0, 8000, 512) / 2)
-    assert transformer_policy(32000, 2.0, 8000, 512) == pytest.approx(transformer_policy(8000, 2.0, 8000, 512) / 2)
+    assert inverse_sqrt(8000, 2.0, 8000, 512) == pytest.approx(2 * 512**-0.5 * 8000**-0.5)
+    assert inverse_sqrt(4000, 2.0, 8000, 512) == pytest.approx(inverse_sqrt(8000, 2.0, 8000, 512) / 2)
+    assert inverse_sqrt(32000, 2.0, 8000, 512) == pytest.approx(inverse_sqrt(8000, 2.0, 8000, 512) / 2)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -32,23 +32,23 @@ def test_the_rate_grows_linearly_while_warming_up(policy):
 @pytest.mark.parametrize(("policy", "middle", "last"), [("linear", 0.5, 0), ("cosine", 0.5, 0), ("constant", 1, 1)])
 def test_decay_reaches_half_way_and_the_end_as_its_name_says(policy, middle, last):
     settings = schedule(policy)
-    assert rate_at(550, settings, 1000, 64) == pytest.approx(middle * settings.rate)
-    assert rate_at(1000, settings, 1000, 64) == pytest.approx(last * settings.rate, abs=1e-9)
+    assert rate_at(550, settings, 1000, 64) == pytest.approx(middle * settings.learning_rate)
+    assert rate_at(1000, settings, 1000, 64) == pytest.approx(last * settings.learning_rate, abs=1e-9)
 
 
 def test_warmup_stable_decay_is_flat_and_falls_at_the_end():
-    settings = schedule("warmup_stable_decay", decay_share=0.2)
-    assert rate_at(101, settings, 1000, 64) == rate_at(800, settings, 1000, 64) == settings.rate
-    assert rate_at(901, settings, 1000, 64) == pytest.approx(settings.rate / 2)
-    assert 0 < rate_at(1000, settings, 1000, 64) < settings.rate / 100
+    settings = schedule("warmup_stable_decay", decay_fraction=0.2)
+    assert rate_at(101, settings, 1000, 64) == rate_at(800, settings, 1000, 64) == settings.learning_rate
+    assert rate_at(901, settings, 1000, 64) == pytest.approx(settings.learning_rate / 2)
+    assert 0 < rate_at(1000, settings, 1000, 64) < settings.learning_rate / 100
 
 
 @given(
     st.sampled_from(POLICIES), st.integers(1, 10_000), st.integers(0, 5000), st.integers(1, 10_000), st.floats(0.05, 1)
 )
 def test_the_rate_is_finite_and_never_negative_or_above_its_peak(policy, step, warmup, total, share):
-    settings = schedule(policy, warmup_steps=warmup, decay_share=share)
+    settings = schedule(policy, warmup_steps=warmup, decay_fraction=share)
     rate = rate_at(step, settings, total, 64)
     assert math.isfinite(rate)
-    peak = settings.rate if policy != "transformer_policy" else settings.rate * 64**-0.5
+    peak = settings.learning_rate if policy != "inverse_sqrt" else settings.learning_rate * 64**-0.5
     assert 0 <= rate <= peak * (1 + 1e-9)

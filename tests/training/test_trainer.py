@@ -26,7 +26,9 @@ def losses(*recordings: Recording) -> list[tuple[int, float]]:
 
 
 def test_training_lowers_the_loss(data, tmp_path):
-    recording = Recording(tiny("training.steps=60", "schedule.rate=0.01", "evaluation.every=60"), data, tmp_path)
+    recording = Recording(
+        tiny("training.steps=60", "schedule.learning_rate=0.01", "evaluation.every=60"), data, tmp_path
+    )
     assert recording.train() == "finished"
     steps = recording.of(StepDone)
     assert steps[-1].loss < 0.8 * steps[0].loss
@@ -77,7 +79,7 @@ def test_every_kind_of_state_is_resumed(data, tmp_path, change):
 def test_pieces_add_up_to_the_whole(data, tmp_path):
     off = ("model.dropout=0", "evaluation.bleu=false")
     whole = Recording(tiny(*off), data, tmp_path / "whole")
-    cut = Recording(tiny(*off, "training.micro_tokens=40"), data, tmp_path / "cut")
+    cut = Recording(tiny(*off, "training.micro_batch_tokens=40"), data, tmp_path / "cut")
     whole.train()
     cut.train()
     assert min(event.micro_batches for event in cut.of(StepDone)) > 2
@@ -87,7 +89,7 @@ def test_pieces_add_up_to_the_whole(data, tmp_path):
 
 def test_a_share_too_large_for_memory_is_cut_and_recorded(data, tmp_path, monkeypatch):
     """The failure comes in the middle of a step, after some gradients have been added up."""
-    off = ("model.dropout=0", "evaluation.bleu=false", "training.micro_tokens=100")
+    off = ("model.dropout=0", "evaluation.bleu=false", "training.micro_batch_tokens=100")
     healthy = Recording(tiny(*off), data, tmp_path / "healthy")
     healthy.train()
     forward = Transformer.forward
@@ -131,12 +133,12 @@ def test_a_step_that_is_not_finite_is_skipped_and_training_goes_on(data, tmp_pat
     recording = Recording(tiny(), data, tmp_path)
     poison(monkeypatch, range(6, 8), recording)
     assert recording.train() == "finished"
-    assert [(event.step, event.in_a_row) for event in recording.of(StepSkipped)] == [(6, 1), (7, 2)]
+    assert [(event.step, event.consecutive) for event in recording.of(StepSkipped)] == [(6, 1), (7, 2)]
     assert all(torch.isfinite(p).all() for p in load_model(tmp_path / "checkpoints" / "last").model.parameters())
 
 
 def test_many_in_a_row_send_the_run_back_with_a_lower_rate(data, tmp_path, monkeypatch):
-    recording = Recording(tiny("training.skip_limit=3"), data, tmp_path)
+    recording = Recording(tiny("training.max_skipped_steps=3"), data, tmp_path)
     poison(monkeypatch, range(6, 9), recording)
     assert recording.train() == "finished"
     (back,) = recording.of(RolledBack)
@@ -146,7 +148,7 @@ def test_many_in_a_row_send_the_run_back_with_a_lower_rate(data, tmp_path, monke
 
 
 def test_a_run_that_cannot_be_saved_gives_up_with_an_explanation(data, tmp_path, monkeypatch):
-    recording = Recording(tiny("training.skip_limit=2"), data, tmp_path)
+    recording = Recording(tiny("training.max_skipped_steps=2"), data, tmp_path)
     poison(monkeypatch, range(6, 1000), recording)
     assert recording.train() == "diverged"
     assert len(recording.of(RolledBack)) == 3
@@ -154,7 +156,7 @@ def test_a_run_that_cannot_be_saved_gives_up_with_an_explanation(data, tmp_path,
 
 
 def test_a_run_that_diverges_before_its_first_checkpoint_says_what_to_change(data, tmp_path, monkeypatch):
-    recording = Recording(tiny("training.skip_limit=2"), data, tmp_path)
+    recording = Recording(tiny("training.max_skipped_steps=2"), data, tmp_path)
     poison(monkeypatch, range(1, 1000), recording)
     with pytest.raises(DragomanError, match=r"lower schedule\.rate"):
         recording.train()

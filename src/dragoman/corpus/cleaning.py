@@ -103,9 +103,9 @@ def has_words_between(text: str, fewest: int, most: int) -> bool:
     return fewest <= text.count(" ") + 1 <= most
 
 
-def is_lopsided(source: str, target: str, max_ratio: float) -> bool:
+def is_lopsided(source: str, target: str, max_length_ratio: float) -> bool:
     ratio = (len(source) + _LENGTH_SLACK) / (len(target) + _LENGTH_SLACK)
-    return ratio > max_ratio or ratio * max_ratio < 1
+    return ratio > max_length_ratio or ratio * max_length_ratio < 1
 
 
 def is_in_wrong_script(text: str, script: Script) -> bool:
@@ -141,7 +141,11 @@ class Cleaner:
         self._source_script = script_of(languages.source)
         self._target_script = script_of(languages.target)
         self._dropping = self._dropping_rules()
-        self._min_words, self._max_words, self._max_ratio = settings.min_words, settings.max_words, settings.max_ratio
+        self._min_words, self._max_words, self._max_ratio = (
+            settings.min_words,
+            settings.max_words,
+            settings.max_length_ratio,
+        )
         scripts = (self._source_script, self._target_script)
         self._can_glance = settings.form == "NFC" and all(script is None or script.is_latin for script in scripts)
         self.counts: dict[RuleName, RuleCount] = {rule: RuleCount() for rule in settings.rules}
@@ -210,7 +214,7 @@ class Cleaner:
     def _dropping_rules(self) -> list[tuple[RuleName, Callable[[str, str], bool]]]:
         """The dropping rules in use, in the order in which they are asked; the cheap and telling ones come first."""
         settings = self._settings
-        fewest, most, max_ratio = settings.min_words, settings.max_words, settings.max_ratio
+        fewest, most, max_length_ratio = settings.min_words, settings.max_words, settings.max_length_ratio
         source_script, target_script = self._source_script, self._target_script
 
         def wrong_words(source: str, target: str) -> bool:
@@ -225,7 +229,7 @@ class Cleaner:
             ("empty", lambda source, target: not source or not target),
             ("words", wrong_words),
             ("identical", lambda source, target: source == target),
-            ("ratio", lambda source, target: is_lopsided(source, target, max_ratio)),
+            ("ratio", lambda source, target: is_lopsided(source, target, max_length_ratio)),
             ("mojibake", lambda source, target: is_mojibake(source) or is_mojibake(target)),
             ("script", wrong_script),
         ]

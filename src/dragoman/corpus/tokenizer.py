@@ -56,9 +56,9 @@ def train(words: Counter[str], settings: TokenizerSettings, path: Path) -> None:
                 input_format="tsv",
                 model_prefix=str(Path(folder) / "tokenizer"),
                 model_type=settings.algorithm,
-                vocab_size=settings.vocabulary,
+                vocab_size=settings.vocabulary_size,
                 hard_vocab_limit=False,
-                character_coverage=settings.coverage,
+                character_coverage=settings.character_coverage,
                 byte_fallback=True,
                 pad_id=PAD,
                 unk_id=UNKNOWN,
@@ -70,7 +70,7 @@ def train(words: Counter[str], settings: TokenizerSettings, path: Path) -> None:
         except RuntimeError as error:
             reason = str(error).rpartition("] ")[2].strip().rstrip(".")
             raise DragomanError(
-                f"The tokenizer could not be trained ({reason}): choose another tokenizer.vocabulary or more text."
+                f"The tokenizer could not be trained ({reason}): choose another tokenizer.vocabulary_size or more text."
             ) from None
         path.write_bytes(_without_paths((Path(folder) / "tokenizer.model").read_bytes()))
 

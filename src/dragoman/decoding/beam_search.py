@@ -99,8 +99,8 @@ def can_record(model: Transformer, options: DecodingSettings) -> bool:
     weight = model.embedding.weight
     return (
         options.beam > 1
-        and not options.no_repeat
-        and not options.coverage
+        and not options.no_repeat_ngram
+        and not options.coverage_penalty
         and has_kernels(weight.device)
         and torch.is_autocast_enabled("cuda")
         and takes_heads(model.architecture.head_size)
@@ -112,9 +112,9 @@ def length_penalty(length: float, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-def length_limits(source_lengths: Sequence[int], max_ratio: float) -> list[int]:
+def length_limits(source_lengths: Sequence[int], max_length_ratio: float) -> list[int]:
     """The most tokens, the end mark among them, that a translation of each source may have."""
-    return [int(max_ratio * length) + EXTRA_LENGTH for length in source_lengths]
+    return [int(max_length_ratio * length) + EXTRA_LENGTH for length in source_lengths]
 
 
 @dataclass
@@ -187,13 +187,13 @@ class _Beams:
         self.model, self.options, self.marks = model, options, marks
         self.device = device = model.embedding.weight.device
         source_lengths = source.layout.cu_seqlens.diff().tolist()
-        self.limits = length_limits(source_lengths, options.max_ratio)
+        self.limits = length_limits(source_lengths, options.max_length_ratio)
         S, B, R = len(self.limits), options.beam, max(self.limits)
         self.results: list[list[Hypothesis]] = [[] for _ in range(S)]
         self.origins = list(range(S))
         """The place of each remaining sentence in the batch as it was given."""
 
-        watching = options.coverage > 0
+        watching = options.coverage_penalty > 0
         self.state = model.start_decoding(source.to(device), beam=B, max_length=R, watching=watching)
         self.length = 0
         self.said = torch.full((S, B, R), marks.start, dtype=torch.long, device=device)
@@ -228,7 +228,7 @@ class _Beams:
         logits = self.model.logits(self.model.decode_step(self.latest.flatten(), self.state))
         log_probs = torch.log_softmax(logits.float(), -1, out=self.scratch[: logits.shape[0]])
         log_probs.index_fill_(1, self.forbidden, -math.inf)
-        if self.options.no_repeat:
+        if self.options.no_repeat_ngram:
             self._forbid_repetition(log_probs)
         at_limit = [place for place, limit in enumerate(self.limits) if limit == self.length + 1]
         if at_limit:
@@ -243,7 +243,7 @@ class _Beams:
 
     def _forbid_repetition(self, log_probs: Tensor) -> None:
         """No token that would complete a run of n tokens that was there before."""
-        n = self.options.no_repeat
+        n = self.options.no_repeat_ngram
         if self.length < n:
             return
         runs = self.said[:, :, : self.length].flatten(0, 1).unfold(1, n, 1)  # [N, length - n + 1, n]
@@ -273,7 +273,7 @@ class _Beams:
         ended = (candidates.tokens[:, :B] == self.marks.end) & (totals > -math.inf)
         if not ended.any():
             return
-        scores = totals / length_penalty(self.length, self.options.alpha)
+        scores = totals / length_penalty(self.length, self.options.length_penalty)
         if self.coverage is not None:
             scores = scores + self._coverage_penalties().gather(1, parents)
         tokens = gather_rows(self.said, parents)
@@ -287,7 +287,7 @@ class _Beams:
         looked_at = self.coverage.clamp(LEAST_COVERAGE, 1.0).log().view(*self.totals.shape, -1)  # [S, B, L]
         if self.state.memory_mask is not None:
             looked_at = looked_at.masked_fill(~self.state.memory_mask[:, 0], 0.0)
-        return self.options.coverage * looked_at.sum(-1)
+        return self.options.coverage_penalty * looked_at.sum(-1)
 
     def _go_on(self, candidates: _Candidates) -> None:
         """The B best candidates that have not ended become the hypotheses."""
@@ -351,7 +351,9 @@ class _Beams:
             self.coverage = self.coverage.view(len(done), -1).index_select(0, places).view(-1, self.coverage.shape[1])
 
     def _penalties_at_the_limits(self) -> Tensor:
-        return torch.tensor([length_penalty(limit, self.options.alpha) for limit in self.limits], device=self.device)
+        return torch.tensor(
+            [length_penalty(limit, self.options.length_penalty) for limit in self.limits], device=self.device
+        )
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

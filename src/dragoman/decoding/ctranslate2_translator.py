@@ -119,9 +119,9 @@ class ExportedTranslator(LineTranslator):
                 beam_size=options.beam,
                 # All of them, because CTranslate2 penalises length by another formula: ours then chooses.
                 num_hypotheses=options.beam,
-                length_penalty=options.alpha,
-                coverage_penalty=options.coverage,
-                no_repeat_ngram_size=options.no_repeat,
+                length_penalty=options.length_penalty,
+                coverage_penalty=options.coverage_penalty,
+                no_repeat_ngram_size=options.no_repeat_ngram,
                 max_input_length=0,
                 max_decoding_length=room - 1,
                 min_decoding_length=0,
@@ -143,7 +143,7 @@ class ExportedTranslator(LineTranslator):
 
     def _limit(self, source: Source) -> int:
         """The most tokens, the end mark among them, that a translation may have: as in the search on torch."""
-        return int(self.options.max_ratio * len(source)) + EXTRA_LENGTH
+        return int(self.options.max_length_ratio * len(source)) + EXTRA_LENGTH
 
     def log_probabilities(self, pairs: Sequence[tuple[Source, Sequence[int]]]) -> list[list[float]]:
         """How likely the model finds each token of given translations, and last their ends."""
@@ -165,7 +165,7 @@ class ExportedTranslator(LineTranslator):
         said = []
         for pieces, score in zip(hypotheses, scores, strict=True):
             length = len(pieces) + 1  # with the end mark, as both count it
-            penalty = (length / ((5 + length) / 6)) ** self.options.alpha
+            penalty = (length / ((5 + length) / 6)) ** self.options.length_penalty
             # One that did not end had more room than its limit.
             said.append(SearchResult([self._ids[piece] for piece in pieces][: limit - 1], score * penalty))
         return sorted(said, key=lambda found: -found.score)

@@ -78,7 +78,7 @@ class GraphedBeams:
     ) -> None:
         self._model, self._options, self._marks = model, options, marks
         device = model.embedding.weight.device
-        limits = length_limits(source.layout.cu_seqlens.diff().tolist(), options.max_ratio)
+        limits = length_limits(source.layout.cu_seqlens.diff().tolist(), options.max_length_ratio)
         S, B, R = len(limits), options.beam, max(limits)
         self._results: list[list[Hypothesis]] = [[] for _ in range(S)]
         self._origins = list(range(S))
@@ -86,7 +86,7 @@ class GraphedBeams:
         assert isinstance(state, IndexedState)
         self._state = state
         self._limits = torch.tensor(limits, device=device)  # [S]
-        penalties = [length_penalty(limit, options.alpha) for limit in limits]
+        penalties = [length_penalty(limit, options.length_penalty) for limit in limits]
         self._last_penalties = torch.tensor(penalties, device=device)  # [S]
         self._said = torch.full((S, B, R), marks.start, dtype=torch.long, device=device)
         self._latest = self._said[:, :, 0].clone()  # [S, B]
@@ -168,7 +168,7 @@ class GraphedBeams:
         B = self._options.beam
         totals, parents = totals[:, :B], parents[:, :B]
         ended = (tokens[:, :B] == self._marks.end) & (totals > -math.inf)
-        scores = (totals / ((5 + self._length) / 6) ** self._options.alpha).masked_fill(~ended, -math.inf)
+        scores = (totals / ((5 + self._length) / 6) ** self._options.length_penalty).masked_fill(~ended, -math.inf)
         said = gather_rows(self._said, parents)
         said.index_fill_(2, self._length - 1, self._marks.end)
         self._kept.add(FinishedHypotheses(scores, totals, self._length.expand_as(parents), said))

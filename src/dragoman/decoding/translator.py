@@ -91,7 +91,9 @@ class Translator(LineTranslator):
 
 def tokens_at_once(architecture: Architecture, options: DecodingSettings, memory_bytes: int) -> int:
     """Source tokens of a batch on a GPU with so much memory."""
-    said = options.beam * max(1.0, options.max_ratio)  # tokens that a source's token makes room for, but for a few
+    said = options.beam * max(
+        1.0, options.max_length_ratio
+    )  # tokens that a source's token makes room for, but for a few
     token_bytes = 4 * architecture.decoder_layers * architecture.d_model  # a key and a value in bfloat16
     return min(GPU_BATCH_TOKENS, int(GPU_MEMORY_SHARE * memory_bytes / (said * token_bytes)))
 

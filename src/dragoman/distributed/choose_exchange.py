@@ -129,17 +129,17 @@ def build(choice: Choice, settings: ExchangeSettings, cluster: Cluster, paramete
     if choice.method == "local":
         # An elastic world meets as a whole: who is lost between two meetings takes nothing along that others need.
         return LocalSteps(
-            cluster, parameters, choice.every, choice.wire, settings.outer_rate, settings.outer_momentum,
+            cluster, parameters, choice.every, choice.wire, settings.outer_learning_rate, settings.outer_momentum,
             streaming=not cluster.elastic,
         )  # fmt: skip
-    wires: dict[str, Wire] = {"plain": send_plain, "bf16": send_bf16, "powersgd": PowerSgd(settings.rank)}
+    wires: dict[str, Wire] = {"plain": send_plain, "bf16": send_bf16, "powersgd": PowerSgd(settings.powersgd_rank)}
     return Synchronous(cluster, parameters, wires[choice.method])
 
 
 def fixed(settings: ExchangeSettings) -> Choice:
     """The method that the settings name."""
     if settings.method == "local":
-        return Choice("local", settings.every, settings.wire, "as set")
+        return Choice("local", settings.every, settings.wire_format, "as set")
     return Choice(settings.method, reason="as set")
 
 

@@ -24,8 +24,8 @@ T = TypeVar("T")
 class Cluster:
     """This worker's place in the world of all workers."""
 
-    def __init__(self, slot: int, workers: int, local_world: int, device: torch.device) -> None:
-        self.slot = slot
+    def __init__(self, worker: int, workers: int, local_world: int, device: torch.device) -> None:
+        self.worker = worker
         """This worker's number in the whole job, which it keeps even where the world around it changes."""
         self.workers = workers
         """How many the whole job has."""
@@ -109,7 +109,7 @@ class Cluster:
         self._group = None
 
     def _myself(self, name: str, address: str) -> Member:
-        return Member(name, self.slot, self.host, address, self.pulse.port)
+        return Member(name, self.worker, self.host, address, self.pulse.port)
 
     def _hangs(self, others: Sequence[tuple[Member, str]]) -> None:
         """Whoever does not wait like us keeps us waiting; where all wait, it is the network, and all are named."""

@@ -43,11 +43,11 @@ class ElasticCluster(Cluster):
     """This worker's place in a world that changes."""
 
     def __init__(
-        self, lighthouses: Sequence[str], slot: int, workers: int, local_world: int, device: torch.device
+        self, lighthouses: Sequence[str], worker: int, workers: int, local_world: int, device: torch.device
     ) -> None:
-        super().__init__(slot, workers, local_world, device)
-        # In the order of slots, so that ranks follow them; of this life only, so that the dead are not taken for us.
-        self._name = f"{slot:05d}-{uuid.uuid4().hex}"
+        super().__init__(worker, workers, local_world, device)
+        # In the order of workers, so that ranks follow them; of this life only, so that the dead are not taken for us.
+        self._name = f"{worker:05d}-{uuid.uuid4().hex}"
         first = urlsplit(lighthouses[0])
         address = address_towards(first.hostname or "", first.port or 0)
         self._store = TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)

@@ -49,14 +49,14 @@ class EventSync:
             letter = zlib.compress("".join(f"{to_json(event)}\n" for event in [*news, *last]).encode())
             for rank, received in enumerate(cluster.gather(letter)):
                 if disks[cluster.rank] == cluster.rank != disks[rank]:
-                    self._write(cluster.members[rank].slot, zlib.decompress(received))
+                    self._write(cluster.members[rank].worker, zlib.decompress(received))
         with self._lock:
             del self._waiting[: len(news)]
             if last and self._last_step is last[0]:
                 self._last_step = None
         self._exchanged_at_s = time.monotonic()
 
-    def _write(self, slot: int, lines: bytes) -> None:
-        log = EventLog(self._run.events_of(slot))
+    def _write(self, worker: int, lines: bytes) -> None:
+        log = EventLog(self._run.events_of(worker))
         log.write(lines)
         log.close()

@@ -44,14 +44,14 @@ class Member:
 
     name: str
     """Of this life: a worker that was started again has another."""
-    slot: int
+    worker: int
     """Its number in the whole job, which it keeps over restarts."""
     host: str
     address: str
     pulse_port: int
 
     def __str__(self) -> str:
-        return f"worker {self.slot} on {self.host}"
+        return f"worker {self.worker} on {self.host}"
 
 
 class WorkersLostError(Exception):

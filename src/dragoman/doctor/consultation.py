@@ -79,7 +79,7 @@ def exercise_on(data: DataSet | None, recipe: str, overrides: Sequence[str]) -> 
         return BenchmarkRequest(recipe, overrides)
     lengths = data.pairs("train").lengths()
     some = lengths[:: max(1, len(lengths) // SAMPLED_PAIRS)].tolist()
-    vocabulary = f"tokenizer.vocabulary={data.tokenizer.padded_size}"
+    vocabulary = f"tokenizer.vocabulary_size={data.tokenizer.padded_size}"
     return BenchmarkRequest(recipe, [*overrides, vocabulary], [(source, target) for source, target in some])
 
 

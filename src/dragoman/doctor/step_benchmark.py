@@ -82,7 +82,7 @@ def try_out(settings: Settings, workers: int = 1, lengths: Sequence[tuple[int, i
 
 def _try_out(settings: Settings, cluster: Cluster, workers: int, lengths: Sequence[tuple[int, int]]) -> StepBenchmark:
     device = cluster.device
-    architecture = Architecture(vocabulary=settings.tokenizer.vocabulary, **settings.model.model_dump())
+    architecture = Architecture(vocabulary=settings.tokenizer.vocabulary_size, **settings.model.model_dump())
     imagined = SyntheticPairs(architecture.vocabulary, lengths)
     longest = int(imagined.lengths().max())
     model = Transformer(architecture).to(device)

@@ -162,8 +162,8 @@ def _shape(a: Architecture) -> dict[str, Any]:
 def _search(description: ModelDescription, marks: SpecialTokens) -> dict[str, Any]:
     return {
         "num_beams": description.decoding.beam,
-        "length_penalty": description.decoding.alpha,
-        "no_repeat_ngram_size": description.decoding.no_repeat,
+        "length_penalty": description.decoding.length_penalty,
+        "no_repeat_ngram_size": description.decoding.no_repeat_ngram,
         "max_length": LONGEST,
         "suppress_tokens": list(marks.forbidden),
     }

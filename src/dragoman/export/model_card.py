@@ -40,9 +40,10 @@ def write_card(
     events = _all_events(model)
     started = next((event for event in reversed(events) if isinstance(event, RunStarted)), None)
     manifest = circumstances.data.manifest if circumstances.data is not None else None
-    if manifest is not None and started is not None and manifest.identity != started.data:
+    if manifest is not None and started is not None and manifest.identity != started.data_hash:
         raise DragomanError(
-            f"The run was trained on data {started.data[:12]}, not on {manifest.identity[:12]}: give the --data it had."
+            f"The run was trained on data {started.data_hash[:12]}, not on {manifest.identity[:12]}: "
+            "give the --data it had."
         )
     languages = description.languages
     sections = [
@@ -132,7 +133,7 @@ def _scores(model: Path, events: Sequence[Event]) -> str:
 
 def _data(manifest: Manifest | None, started: RunStarted | None) -> str:
     if manifest is None:
-        identity = started.data if started else NOT_KNOWN
+        identity = started.data_hash if started else NOT_KNOWN
         return f"## Data\n\nIdentity: `{identity}`. Sources, sizes and licences are {NOT_KNOWN}.\n"
     train = manifest.splits["train"]
     rows = _table(
@@ -153,9 +154,9 @@ def _training(events: Sequence[Event], started: RunStarted | None, circumstances
     if started is None:
         return f"## Training\n\n{NOT_KNOWN.capitalize()}: this model does not lie in the folder of a run.\n"
     ended = next((event for event in reversed(events) if isinstance(event, RunEnded)), None)
-    steps = [event for event in events if isinstance(event, StepDone) and event.rank == 0]
+    steps = [event for event in events if isinstance(event, StepDone) and event.worker == 0]
     elapsed_s = ended.elapsed_s if ended else sum(step.step_s for step in steps)
-    workers = {event.rank: event for event in events if isinstance(event, RunStarted)}
+    workers = {event.worker: event for event in events if isinstance(event, RunStarted)}
     hosts = {event.host for event in workers.values()}
     devices = sorted({event.device for event in workers.values()})
     price = circumstances.dollars_per_hour
@@ -163,7 +164,7 @@ def _training(events: Sequence[Event], started: RunStarted | None, circumstances
     return "## Training\n\n" + _table(
         ("steps", count(max((step.step for step in steps), default=0))),
         ("time", f"{span(elapsed_s)} ({elapsed_s / 3600:.2f} h)"),
-        ("workers", f"{started.world} on {len(hosts)} machine{'s' if len(hosts) > 1 else ''}"),
+        ("workers", f"{started.world_size} on {len(hosts)} machine{'s' if len(hosts) > 1 else ''}"),
         ("hardware", f"{', '.join(devices)}; {started.precision}"),
         ("cost", cost),
     )

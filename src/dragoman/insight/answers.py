@@ -57,7 +57,7 @@ def duration(story: RunHistory) -> Answer:
     evidence = [
         f"{count(story.step)} of {count(story.total_steps)} steps, {span(sum(s.step_s for s in story.steps))} in steps",
         f"evaluations {span(sum(done.evaluation_s for done in story.evaluations))}, "
-        f"standing still for checkpoints {span(sum(saved.blocked_s for saved in story.checkpoints))}",
+        f"standing still for checkpoints {span(sum(saved.stall_s for saved in story.checkpoints))}",
     ]
     verdict = f"It took {span(elapsed_s)}{sessions}"
     if story.ended is not None and story.ended.reason == "interrupted":
@@ -171,7 +171,7 @@ def devices(story: RunHistory) -> Answer:
     device = story.started.device
     evidence = [f"{device}: computing for {computing:.0%} of a step, {story.started.precision}"]
     flops = _step_flops(story)
-    ceiling = sum(story.ceilings.values()) * story.started.world / max(1, len(story.ceilings))
+    ceiling = sum(story.ceilings.values()) * story.started.world_size / max(1, len(story.ceilings))
     verdict = "There are none; the processors" if device == "CPU" else "They"
     verdict += f" computed for {computing:.0%} of the time"
     if flops and ceiling:
@@ -184,8 +184,8 @@ def devices(story: RunHistory) -> Answer:
     if busy:
         evidence.append(f"the driver calls them {fmean(busy):.0%} busy; waiting for the network counts as busy there")
     waits = {
-        "for the network": mean_of(steps, "exchange_s") - mean_of(steps, "peers_s"),
-        "for slower workers": mean_of(steps, "peers_s"),
+        "for the network": mean_of(steps, "communication_s") - mean_of(steps, "straggler_s"),
+        "for slower workers": mean_of(steps, "straggler_s"),
         "for data": fmean(exposed_data_s(step) for step in steps),
     }
     longest = max(waits, key=lambda name: waits[name])
@@ -198,13 +198,14 @@ def _step_flops(story: RunHistory) -> float:
     """Arithmetic of a mean step."""
     steps, started = recent(story), story.started
     return (
-        mean_of(steps, "source_tokens") * started.source_flops + mean_of(steps, "target_tokens") * started.target_flops
+        mean_of(steps, "source_tokens") * started.flops_per_source_token
+        + mean_of(steps, "target_tokens") * started.flops_per_target_token
     )
 
 
 def network(story: RunHistory) -> Answer:
     question = "Was the network the bottleneck?"
-    if story.started.world == 1:
+    if story.started.world_size == 1:
         return Answer("network", question, "No: a single worker exchanges nothing.")
     steps = recent(story)
     if not steps:
@@ -233,13 +234,13 @@ def network(story: RunHistory) -> Answer:
 def _network_s(story: RunHistory) -> float:
     """How long a step waited for the exchange when all workers were ready."""
     steps = recent(story)
-    return mean_of(steps, "exchange_s") - mean_of(steps, "peers_s")
+    return mean_of(steps, "communication_s") - mean_of(steps, "straggler_s")
 
 
 def _carried_bits_per_s(story: RunHistory) -> float | None:
     """What the exchange put through a worker's port while all waited for it; None where hardly anything did."""
     waited_s, step_s = _network_s(story), mean_of(recent(story), "step_s")
-    if story.started.world == 1 or waited_s <= 0.01 * step_s or _method(story) == "local":
+    if story.started.world_size == 1 or waited_s <= 0.01 * step_s or _method(story) == "local":
         return None
     return 8 * mean_of(recent(story), "sent_bytes") / waited_s
 
@@ -257,7 +258,7 @@ def _port_evidence(story: RunHistory) -> list[str]:
     for host, looks in story.sensed.items():
         sent: dict[str, tuple[float, float | None]] = {}
         for look in looks:
-            for port in look.ports:
+            for port in look.interfaces:
                 before = sent.get(port["name"], (0.0, None))[0]
                 sent[port["name"]] = (before + 8 * port["sent_bytes"], port["nominal_bits_per_s"])
         if sent:
@@ -287,15 +288,15 @@ def _remedy(story: RunHistory) -> str:
 def _plan(story: RunHistory) -> StepConditions | None:
     """The run as the predictor sees it; None where its link is not known."""
     steps, rate = recent(story), _carried_bits_per_s(story)
-    if not steps or _method(story) not in METHODS or (story.started.world > 1 and rate is None):
+    if not steps or _method(story) not in METHODS or (story.started.world_size > 1 and rate is None):
         return None
     tokens = round(mean_of(steps, "source_tokens") + mean_of(steps, "target_tokens"))
-    compute_s = mean_of(steps, "compute_s") + mean_of(steps, "peers_s")
+    compute_s = mean_of(steps, "compute_s") + mean_of(steps, "straggler_s")
     return StepConditions(
         parameters=story.started.parameters,
         step_tokens=tokens,
-        tokens_per_s=(tokens / story.started.world / max(compute_s, 1e-9),) * story.started.world,
-        update_s=mean_of(steps, "update_s") + fmean(exposed_data_s(step) for step in steps),
+        tokens_per_s=(tokens / story.started.world_size / max(compute_s, 1e-9),) * story.started.world_size,
+        update_s=mean_of(steps, "optimizer_s") + fmean(exposed_data_s(step) for step in steps),
         bits_per_s=rate or LINKS["1 Gbit/s"],
         method=_method(story),
     )
@@ -303,16 +304,16 @@ def _plan(story: RunHistory) -> StepConditions | None:
 
 def schedule(story: RunHistory) -> Answer:
     question = "What is the learning-rate schedule, and why this shape?"
-    policy, rate = story.setting("schedule", "policy"), story.setting("schedule", "rate")
+    policy, rate = story.setting("schedule", "policy"), story.setting("schedule", "learning_rate")
     warmup = story.setting("schedule", "warmup_steps") or 0
     shapes = {
-        "transformer_policy": f"it grows for {count(warmup)} steps and then falls with the square root of the step: "
+        "inverse_sqrt": f"it grows for {count(warmup)} steps and then falls with the square root of the step: "
         f"{rate:g} * d_model^-0.5 * min(step^-0.5, step * {warmup}^-1.5)",
         "constant": f"it grows to {rate:g} for {count(warmup)} steps and stays there",
         "linear": f"it grows to {rate:g} for {count(warmup)} steps and then falls in a line to zero",
         "cosine": f"it grows to {rate:g} for {count(warmup)} steps and then falls to zero along half a cosine",
         "warmup_stable_decay": f"it grows to {rate:g} for {count(warmup)} steps, stays, and falls to zero in the last "
-        f"{story.setting('schedule', 'decay_share') or 0:.0%} of the steps",
+        f"{story.setting('schedule', 'decay_fraction') or 0:.0%} of the steps",
     }
     evidence = [
         "growth first, because the optimizer's estimates are rough in the beginning; a fall later, because small steps "
@@ -371,7 +372,7 @@ def checkpoint_size(story: RunHistory) -> Answer:
         "parameters.",
         [
             f"weights take 4 bytes a parameter, {size(4 * parameters)}; the rest is mostly the optimizer's state",
-            f"writing took {span(saved.written_s)} in the background; training stood still for {saved.blocked_s:.3f} s",
+            f"writing took {span(saved.write_s)} in the background; training stood still for {saved.stall_s:.3f} s",
         ],
     )
 
@@ -385,9 +386,9 @@ def step(story: RunHistory) -> Answer:
     parts = {
         "waiting for data": fmean(exposed_data_s(each) for each in steps),
         "computing": mean_of(steps, "compute_s"),
-        "waiting for slower workers": mean_of(steps, "peers_s"),
-        "the network": mean_of(steps, "exchange_s") - mean_of(steps, "peers_s"),
-        "the update": mean_of(steps, "update_s"),
+        "waiting for slower workers": mean_of(steps, "straggler_s"),
+        "the network": mean_of(steps, "communication_s") - mean_of(steps, "straggler_s"),
+        "the update": mean_of(steps, "optimizer_s"),
     }
     tokens = mean_of(steps, "source_tokens") + mean_of(steps, "target_tokens")
     split = "; ".join(f"{name} {spent:.3f} s ({spent / step_s:.0%})" for name, spent in parts.items())

@@ -52,16 +52,21 @@ def exposed_data_s(step: events.StepDone) -> float:
 
 def _diverging(story: RunHistory) -> Iterator[Answer]:
     skipped, back = story.of(events.StepSkipped), story.of(events.RolledBack)
-    remedy = "Lower schedule.rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs."
+    remedy = (
+        "Lower schedule.learning_rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken "
+        "pairs."
+    )
     question = "Does training diverge?"
-    stuck = max((event.in_a_row for event in skipped), default=0) >= (story.setting("training", "skip_limit") or 1)
+    stuck = max((event.consecutive for event in skipped), default=0) >= (
+        story.setting("training", "max_skipped_steps") or 1
+    )
     if back or stuck or (story.ended is not None and story.ended.reason == "diverged"):
         yield Answer(
             "diverging",
             question,
             f"Yes: the loss was not finite in {count(len(skipped))} steps, and the run went back {len(back)} times.",
             [
-                *(f"skipped {event.in_a_row} in a row up to step {count(event.step)}" for event in skipped[-1:]),
+                *(f"skipped {event.consecutive} in a row up to step {count(event.step)}" for event in skipped[-1:]),
                 *(f"back from step {count(event.from_step)} to {count(event.to_step)}" for event in back),
             ],
             remedy=remedy,
@@ -168,16 +173,16 @@ def _starved(story: RunHistory) -> Iterator[Answer]:
 
 
 def _stalled(story: RunHistory) -> Iterator[Answer]:
-    blocked_s = sum(saved.blocked_s for saved in story.checkpoints)
-    if len(story.checkpoints) > 1 and blocked_s > STALLED * story.elapsed_s:
+    stall_s = sum(saved.stall_s for saved in story.checkpoints)
+    if len(story.checkpoints) > 1 and stall_s > STALLED * story.elapsed_s:
         saved = story.checkpoints[-1]
-        speed = saved.size_bytes / max(saved.written_s, 1e-9)
+        speed = saved.size_bytes / max(saved.write_s, 1e-9)
         yield Answer(
             "checkpoint-stalls",
             "Does training stand still for checkpoints?",
-            f"Yes: {blocked_s / story.elapsed_s:.0%} of the time.",
+            f"Yes: {stall_s / story.elapsed_s:.0%} of the time.",
             [
-                f"{len(story.checkpoints)} checkpoints held training up for {span(blocked_s)}",
+                f"{len(story.checkpoints)} checkpoints held training up for {span(stall_s)}",
                 f"the last one, {size(saved.size_bytes)}, was written at {size(speed)}/s",
             ],
             remedy="Save more seldom with checkpoint.every, or write to a faster disk.",
@@ -196,7 +201,7 @@ def _recompiled(story: RunHistory) -> Iterator[Answer]:
             f"Yes: for {compiled_s / steps_s:.0%} of the time, in {len(again)} steps.",
             [f"steps {again[0].step:,} to {again[-1].step:,}, {span(compiled_s)} in all"],
             remedy="Shapes change that should not: report it with this run's report, and meanwhile leave "
-            "training.micro_tokens at its default.",
+            "training.micro_batch_tokens at its default.",
             alarm=True,
         )
 
@@ -222,8 +227,8 @@ def _cut(story: RunHistory) -> Iterator[Answer]:
             "Did batches fit into memory?",
             f"Not at first: shares were cut {len(cuts)} times, at last into {cuts[-1].micro_batches} pieces. Training "
             "is exact all the same.",
-            [f"step {count(cut.step)} on worker {cut.rank}: {cut.reason}" for cut in cuts[-3:]],
-            remedy="Set training.micro_tokens lower, so that the next run need not find out; or use batch.tokens.",
+            [f"step {count(cut.step)} on worker {cut.worker}: {cut.reason}" for cut in cuts[-3:]],
+            remedy="Lower training.micro_batch_tokens, so that the next run need not find out; or use batch.tokens.",
             alarm=True,
         )
 

@@ -34,8 +34,8 @@ def time_left(story: RunHistory) -> Left | None:
     evaluations_left = _left(story, every) + bool(story.setting("checkpoint", "average") and steps_left)
     evaluation_s = _mean([done.evaluation_s for done in story.evaluations[-RECENT_EVALUATIONS:]])
     saves_left = _left(story, story.setting("checkpoint", "every"))
-    blocked_s = _mean([saved.blocked_s for saved in story.checkpoints[-RECENT_EVALUATIONS:]])
-    return Left(steps_left * step_s, evaluations_left * evaluation_s, max(saves_left, evaluations_left) * blocked_s)
+    stall_s = _mean([saved.stall_s for saved in story.checkpoints[-RECENT_EVALUATIONS:]])
+    return Left(steps_left * step_s, evaluations_left * evaluation_s, max(saves_left, evaluations_left) * stall_s)
 
 
 def _left(story: RunHistory, every: int | None) -> int:

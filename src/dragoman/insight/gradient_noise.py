@@ -43,11 +43,11 @@ class Noise:
 
 def gradient_noise(steps: Sequence[StepDone]) -> Noise | None:
     """From the steps in which it was measured; None where those are too few, or say nothing."""
-    measured = [step for step in steps if step.spread > 0 and len(step.ready_s) > 1]
+    measured = [step for step in steps if step.worker_gradient_norm_sq > 0 and len(step.ready_s) > 1]
     if len(measured) < FEWEST:
         return None
     # Both are estimates a step: of noise times tokens, and of the true gradient's square norm. Means come first.
-    variances = [(step.spread - step.gradient_norm**2) / (len(step.ready_s) - 1) for step in measured]
+    variances = [(step.worker_gradient_norm_sq - step.gradient_norm**2) / (len(step.ready_s) - 1) for step in measured]
     noise = fmean(variance * step.target_tokens for variance, step in zip(variances, measured, strict=True))
     signal = fmean(step.gradient_norm**2 - variance for variance, step in zip(variances, measured, strict=True))
     if noise <= 0 or signal <= 0:

@@ -25,7 +25,7 @@ INCIDENTS = (
     events.RunStarted,
     events.WorldChanged,
     events.WorkersLost,
-    events.WaitingLong,
+    events.CollectiveStalled,
     events.ExchangeChosen,
     events.CheckpointFailed,
     events.CheckpointRejected,
@@ -53,7 +53,7 @@ class RunHistory:
     """The latest steps of each worker, as far as its events have come here: of other machines' not all do."""
     evaluations: list[events.EvaluationDone] = field(default_factory=list)
     checkpoints: list[events.CheckpointSaved] = field(default_factory=list)
-    sensed: dict[str, list[events.HostSensed]] = field(default_factory=dict)
+    sensed: dict[str, list[events.HostSampled]] = field(default_factory=dict)
     """By host."""
     ceilings: dict[int, float] = field(default_factory=dict)
     """Operations a second of each worker's device."""
@@ -150,7 +150,7 @@ def read_history(path: Path) -> RunHistory:
 def tell(happened: Iterable[Event]) -> RunHistory:
     """Put events of any number of workers in order."""
     ordered = sorted(happened, key=lambda event: event.at_s)
-    taken = Counter(event.rank for event in ordered if isinstance(event, StepDone))
+    taken = Counter(event.worker for event in ordered if isinstance(event, StepDone))
     teller = min(taken, key=lambda rank: (-taken[rank], rank), default=0)
     story = RunHistory()
     steps: dict[int, StepDone] = {}
@@ -161,7 +161,7 @@ def tell(happened: Iterable[Event]) -> RunHistory:
     for event in ordered:
         _note(story, event, checkpoints)
         # Sensors and ceilings may speak before a session begins; only the worker that was cut knows of it.
-        if event.rank != teller or isinstance(event, events.HostSensed | events.PeakMeasured):
+        if event.worker != teller or isinstance(event, events.HostSampled | events.PeakMeasured):
             if isinstance(event, events.MicroBatchesSplit):
                 story.incidents.append(event)
             continue
@@ -200,14 +200,14 @@ def tell(happened: Iterable[Event]) -> RunHistory:
 def _note(story: RunHistory, event: Event, checkpoints: dict[int, events.CheckpointSaved]) -> None:
     """What any worker may tell."""
     match event:
-        case events.HostSensed():
+        case events.HostSampled():
             story.sensed.setdefault(event.host, []).append(event)
         case events.PeakMeasured():
-            story.ceilings[event.rank] = event.flops_per_s
+            story.ceilings[event.worker] = event.flops_per_s
         case events.CheckpointSaved():
             checkpoints[event.step] = event  # Two workers may have kept the same one.
         case StepDone():
-            story.steps_of.setdefault(event.rank, []).append(event)
+            story.steps_of.setdefault(event.worker, []).append(event)
 
 
 def _forget_after(step: int, *records: dict[int, Any]) -> None:

@@ -51,7 +51,7 @@ def digest(story: RunHistory, now_s: float) -> Json:
         "workers": _workers(story),
         "hosts": [_host(host, looks) for host, looks in story.sensed.items()],
         "checkpoints": [
-            {"step": saved.step, "name": saved.name, "bytes": saved.size_bytes, "blocked_s": saved.blocked_s}
+            {"step": saved.step, "name": saved.name, "bytes": saved.size_bytes, "stall_s": saved.stall_s}
             for saved in story.checkpoints
         ],
         "samples": _samples(story),
@@ -88,10 +88,10 @@ def _evaluation(done: events.EvaluationDone) -> Json:
 
 PARTS: dict[str, Callable[[StepDone], float]] = {
     "computing": lambda step: step.compute_s,
-    "the update": lambda step: step.update_s,
+    "the update": lambda step: step.optimizer_s,
     "waiting for data": exposed_data_s,
-    "slower workers": lambda step: step.peers_s,
-    "the network": lambda step: step.exchange_s - step.peers_s,
+    "slower workers": lambda step: step.straggler_s,
+    "the network": lambda step: step.communication_s - step.straggler_s,
 }
 """What a step's time goes into, in the order in which it is stacked."""
 
@@ -127,7 +127,7 @@ def _mean_parts(steps: Sequence[StepDone]) -> Json:
     return {name: _rounded(sum(map(part, steps)) / len(steps)) for name, part in PARTS.items()} if steps else {}
 
 
-def _host(host: str, looks: Sequence[events.HostSensed]) -> Json:
+def _host(host: str, looks: Sequence[events.HostSampled]) -> Json:
     """The last readings of a machine, and how they went."""
     last, groups = looks[-1], buckets(looks, 60)
     return {
@@ -142,7 +142,7 @@ def _host(host: str, looks: Sequence[events.HostSensed]) -> Json:
                 "received_bits_per_s": 8 * port["received_bytes"] / last.span_s,
                 "nominal_bits_per_s": port["nominal_bits_per_s"],
             }
-            for port in last.ports
+            for port in last.interfaces
         ],
         "gpus": last.gpus,
     }

@@ -26,7 +26,7 @@ class Architecture(ModelSettings):
 def architecture_of(recipe: str, *overrides: str) -> Architecture:
     """The model of a recipe, with as many rows as its tokenizer is to have pieces."""
     settings = resolve(recipe, overrides).settings
-    return Architecture(vocabulary=settings.tokenizer.vocabulary, **settings.model.model_dump())
+    return Architecture(vocabulary=settings.tokenizer.vocabulary_size, **settings.model.model_dump())
 
 
 def parameter_count(architecture: Architecture) -> int:

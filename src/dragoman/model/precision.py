@@ -59,8 +59,8 @@ def micro_tokens(settings: Settings, architecture: Architecture, device: torch.d
     The memory that a token needs is estimated, generously; should it not suffice after all, training cuts further. The
     estimate looks at the memory that the machine has, not at what happens to be free, so that a resumed run cuts alike.
     """
-    if settings.training.micro_tokens:
-        return settings.training.micro_tokens
+    if settings.training.micro_batch_tokens:
+        return settings.training.micro_batch_tokens
     if device.type == "cuda":
         sharing = -(-neighbours // torch.cuda.device_count())
         memory_bytes = torch.cuda.get_device_properties(device).total_memory // sharing

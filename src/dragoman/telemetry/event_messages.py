@@ -12,7 +12,7 @@ def sentence(event: Event) -> str:
     match event:
         case events.RunStarted():
             begun = f"goes on from step {count(event.resumed_step)}" if event.resumed_step else "begins"
-            workers = "1 worker" if event.world == 1 else f"{event.world} workers"
+            workers = "1 worker" if event.world_size == 1 else f"{event.world_size} workers"
             return (
                 f"[bold]{escape(event.run)}[/bold] {begun}: {event.parameters / 1e6:.1f} M parameters, {workers}, "
                 f"{event.device}, {event.precision}"
@@ -22,10 +22,10 @@ def sentence(event: Event) -> str:
         case events.WorkersLost():
             who = ", ".join(event.workers) or "The connection"
             return f"[yellow]{escape(who)} was lost after step {count(event.step)}: {escape(event.reason)}.[/yellow]"
-        case events.WaitingLong():
+        case events.CollectiveStalled():
             return f"[yellow]Waiting after step {count(event.step)} for {escape(', '.join(event.workers))}.[/yellow]"
         case events.ExchangeChosen():
-            every = f", every {event.every} steps in {event.wire}" if event.method == "local" else ""
+            every = f", every {event.every} steps in {event.wire_format}" if event.method == "local" else ""
             return f"Exchange [bold]{event.method}[/bold]{every}: {escape(event.reason)}."
         case events.CheckpointFailed():
             return (
@@ -44,7 +44,7 @@ def sentence(event: Event) -> str:
         case events.RolledBack():
             return (
                 f"[yellow]Too many steps were skipped: back to step {count(event.to_step)} with "
-                f"{event.rate_factor:g} times the learning rate.[/yellow]"
+                f"{event.learning_rate_factor:g} times the learning rate.[/yellow]"
             )
         case events.CheckpointsAveraged():
             bleu = "" if event.bleu is None else f", BLEU {event.bleu:.1f}"
@@ -52,10 +52,8 @@ def sentence(event: Event) -> str:
             return f"Average of {many}: validation loss {event.nll:.3f}{bleu}"
         case events.RunEnded():
             return _ENDINGS[event.reason].format(step=count(event.step), elapsed=span(event.elapsed_s))
-        case events.CheckpointSaved() if event.written_s > 30:
-            return (
-                f"[dim]Checkpoint {event.name}: {size(event.size_bytes)} took {span(event.written_s)} to write.[/dim]"
-            )
+        case events.CheckpointSaved() if event.write_s > 30:
+            return f"[dim]Checkpoint {event.name}: {size(event.size_bytes)} took {span(event.write_s)} to write.[/dim]"
     return ""
 
 
@@ -64,7 +62,8 @@ _ENDINGS = {
     "patience": "Stopped after {step} steps and {elapsed}: the validation score no longer got better.",
     "interrupted": "Stopped at step {step} after {elapsed}; the same command goes on from there.",
     "diverged": (
-        "[bold red]Gave up at step {step}: the loss stayed not finite even at lower rates. Lower schedule.rate, "
-        "lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs in the data.[/bold red]"
+        "[bold red]Gave up at step {step}: the loss stayed not finite even at lower rates. Lower "
+        "schedule.learning_rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, "
+        "or look for broken pairs in the data.[/bold red]"
     ),
 }

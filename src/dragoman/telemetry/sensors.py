@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from dragoman.events import Event, HostSensed
+from dragoman.events import Event, HostSampled
 
 LOOK_S = 1.0
 TELL_S = 10.0
@@ -34,8 +34,8 @@ class Counters:
 class Sensors:
     """Looks at this machine until it is closed, and tells what it saw."""
 
-    def __init__(self, host: str, rank: int, tell: Callable[[Event], None]) -> None:
-        self._host, self._rank, self._tell = host, rank, tell
+    def __init__(self, host: str, tell: Callable[[Event], None]) -> None:
+        self._host, self._tell = host, tell
         self._gpus = find_gpus()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="sensors", daemon=True)
@@ -60,8 +60,7 @@ class Sensors:
         now = read_counters()
         memory = psutil.virtual_memory()
         self._tell(
-            HostSensed(
-                rank=self._rank,
+            HostSampled(
                 host=self._host,
                 span_s=now.at_s - before.at_s,
                 cpu_use=sum(use for use, _ in looks) / len(looks),
@@ -69,7 +68,7 @@ class Sensors:
                 memory_bytes=memory.total,
                 disk_read_bytes=now.disk_read_bytes - before.disk_read_bytes,
                 disk_written_bytes=now.disk_written_bytes - before.disk_written_bytes,
-                ports=traffic(before, now, nominal_speeds()),
+                interfaces=traffic(before, now, nominal_speeds()),
                 gpus=[mean(list(readings)) for readings in zip(*(gpus for _, gpus in looks), strict=True)],
             )
         )

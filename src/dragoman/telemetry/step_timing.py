@@ -19,9 +19,9 @@ class Split:
 
     step_s: float
     data_s: float
-    exchange_s: float
-    peers_s: float
-    update_s: float
+    communication_s: float
+    straggler_s: float
+    optimizer_s: float
 
 
 class StepTimer:
@@ -66,12 +66,12 @@ def split(spent_s: dict[Part, float], compute_s: float, ready_s: Sequence[float]
     A GPU computes behind Python's back: what Python spends waiting for it in later parts is computing, not waiting.
     """
     not_computing_s = max(0.0, spent_s["compute"] + spent_s["exchange"] + spent_s["update"] - compute_s)
-    exchange_s = min(spent_s["exchange"], not_computing_s)
-    peers_s = max(ready_s) - ready_s[rank] if ready_s else 0.0
+    communication_s = min(spent_s["exchange"], not_computing_s)
+    straggler_s = max(ready_s) - ready_s[rank] if ready_s else 0.0
     return Split(
         step_s=sum(spent_s.values()) - spent_s["apart"],
         data_s=spent_s["data"],
-        exchange_s=exchange_s,
-        peers_s=min(exchange_s, peers_s),
-        update_s=not_computing_s - exchange_s,
+        communication_s=communication_s,
+        straggler_s=min(communication_s, straggler_s),
+        optimizer_s=not_computing_s - communication_s,
     )

@@ -49,7 +49,7 @@ class TrainingState:
 
     step: int = 0
     position: Position = field(default_factory=Position)
-    rate_factor: float = 1.0
+    learning_rate_factor: float = 1.0
     """Lowered when a run goes back to a checkpoint after steps that were not finite."""
     rollbacks: int = 0
     best: Mapping[str, float] = field(default_factory=dict)
@@ -114,8 +114,8 @@ class Checkpoints:
         started = time.perf_counter()
         self.wait()
         snapshot = take_snapshot()
-        blocked_s = time.perf_counter() - started
-        self._writer = threading.Thread(target=self._write, args=(snapshot, links, blocked_s), name="checkpoint")
+        stall_s = time.perf_counter() - started
+        self._writer = threading.Thread(target=self._write, args=(snapshot, links, stall_s), name="checkpoint")
         self._writer.start()
 
     def wait(self) -> None:
@@ -124,7 +124,7 @@ class Checkpoints:
             self._writer.join()
             self._writer = None
 
-    def _write(self, snapshot: Snapshot, links: Sequence[str], blocked_s: float) -> None:
+    def _write(self, snapshot: Snapshot, links: Sequence[str], stall_s: float) -> None:
         started = time.perf_counter()
         name = folder_name(snapshot.state.step)
         draft = self._folder / f".{name}.{uuid.uuid4().hex[:8]}"
@@ -150,8 +150,8 @@ class Checkpoints:
                 name=name,
                 size_bytes=sum(files.values()),
                 files=files,
-                blocked_s=blocked_s,
-                written_s=time.perf_counter() - started,
+                stall_s=stall_s,
+                write_s=time.perf_counter() - started,
             )
         )
 

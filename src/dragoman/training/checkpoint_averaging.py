@@ -44,7 +44,6 @@ def save_average(
         cluster.broadcast(tensor, 0)
     done = evaluator.evaluate(model, step)
     return CheckpointsAveraged(
-        rank=cluster.slot,
         step=step,
         names=names,
         nll=done.nll,

@@ -68,7 +68,6 @@ class Evaluator:
                 )
             ]
         return EvaluationDone(
-            rank=self.cluster.rank,
             step=step,
             loss=loss_sum / tokens,
             nll=nll,

@@ -10,23 +10,23 @@ from dragoman.settings import ScheduleSettings
 
 def rate_at(step: int, schedule: ScheduleSettings, total_steps: int, d_model: int) -> float:
     """The rate of one step."""
-    if schedule.policy == "transformer_policy":
-        return transformer_policy(step, schedule.rate, schedule.warmup_steps, d_model)
+    if schedule.policy == "inverse_sqrt":
+        return inverse_sqrt(step, schedule.learning_rate, schedule.warmup_steps, d_model)
     if step <= schedule.warmup_steps:
-        return schedule.rate * step / schedule.warmup_steps
+        return schedule.learning_rate * step / schedule.warmup_steps
     after_warmup = max(1, total_steps - schedule.warmup_steps)
     done = min(1.0, (step - schedule.warmup_steps) / after_warmup)
     if schedule.policy == "linear":
-        return schedule.rate * (1 - done)
+        return schedule.learning_rate * (1 - done)
     if schedule.policy == "cosine":
-        return schedule.rate * (1 + math.cos(math.pi * done)) / 2
+        return schedule.learning_rate * (1 + math.cos(math.pi * done)) / 2
     if schedule.policy == "warmup_stable_decay":
         left = total_steps - step + 1
-        return schedule.rate * min(1.0, max(0.0, left / (schedule.decay_share * total_steps)))
-    return schedule.rate
+        return schedule.learning_rate * min(1.0, max(0.0, left / (schedule.decay_fraction * total_steps)))
+    return schedule.learning_rate
 
 
-def transformer_policy(step: int, rate: float, warmup_steps: int, d_model: int) -> float:
+def inverse_sqrt(step: int, rate: float, warmup_steps: int, d_model: int) -> float:
     """The original's: linear growth, then decay with the inverse square root of the step, lower for wider models.
 
     Growth and decay meet at `warmup_steps`; with none, the decay begins at once.

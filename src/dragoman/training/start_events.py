@@ -25,32 +25,30 @@ def describe_start(
     resumed_step: int,
     settings: Settings,
 ) -> RunStarted:
-    source_flops, target_flops = token_flops(model.architecture)
+    flops_per_source_token, flops_per_target_token = token_flops(model.architecture)
     return RunStarted(
-        rank=cluster.slot,
         run=run.path.name,
         version=__version__,
         torch_version=torch.__version__,
-        world=cluster.world,
+        world_size=cluster.world,
         workers=list(workers),
         device=torch.cuda.get_device_name(cluster.device) if cluster.device.type == "cuda" else "CPU",
         host=cluster.host,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         precision=precision.name,
-        data=manifest.identity,
+        data_hash=manifest.identity,
         resumed_step=resumed_step,
         total_steps=settings.training.steps,
-        source_flops=source_flops,
-        target_flops=target_flops,
+        flops_per_source_token=flops_per_source_token,
+        flops_per_target_token=flops_per_target_token,
         settings=settings.model_dump(mode="json"),
     )
 
 
-def describe_data(manifest: Manifest, slot: int) -> DataOpened:
+def describe_data(manifest: Manifest) -> DataOpened:
     before = sum((source.before for source in manifest.sources), Volume())
     train = manifest.splits["train"]
     return DataOpened(
-        rank=slot,
         name=manifest.name,
         languages=f"{manifest.languages.source}-{manifest.languages.target}",
         pairs_before=before.pairs,

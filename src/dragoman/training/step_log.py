@@ -96,16 +96,13 @@ class StepLog:
 
     def _skipped(self, taken: StepRecord) -> StepSkipped:
         loss, _, norm = taken.numbers
-        return StepSkipped(
-            rank=self._cluster.slot, step=taken.step, loss=loss, gradient_norm=norm, in_a_row=self.skipped_in_a_row
-        )
+        return StepSkipped(step=taken.step, loss=loss, gradient_norm=norm, consecutive=self.skipped_in_a_row)
 
     def _done(self, untold: _Untold) -> StepDone:
         taken, share = untold.taken, untold.taken.share
         loss, nll, norm = taken.numbers
         spent = split(untold.spent_s, taken.compute_s, taken.ready_s, self._cluster.rank)
         return StepDone(
-            rank=self._cluster.slot,
             step=taken.step,
             epoch=share.position.epoch,
             batch=share.position.batch,
@@ -120,12 +117,12 @@ class StepLog:
             data_s=spent.data_s,
             compute_s=taken.compute_s,
             compile_s=taken.compile_s,
-            exchange_s=spent.exchange_s,
-            peers_s=spent.peers_s,
-            update_s=spent.update_s,
+            communication_s=spent.communication_s,
+            straggler_s=spent.straggler_s,
+            optimizer_s=spent.optimizer_s,
             ready_s=taken.ready_s,
             sent_bytes=taken.sent_bytes,
-            spread=taken.spread,
+            worker_gradient_norm_sq=taken.spread,
             share=share.my_target_tokens / share.target_tokens,
             micro_batches=taken.pieces,
         )

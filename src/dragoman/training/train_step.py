@@ -74,9 +74,7 @@ class Gradients:
             self._model.zero_grad()
             limit = self._feed.micro_tokens = max(1, limit // 2)
             pieces = self._feed.cut(share.pairs, limit)
-            self._record(
-                MicroBatchesSplit(rank=self._cluster.slot, step=step, micro_batches=len(pieces), reason=reason)
-            )
+            self._record(MicroBatchesSplit(step=step, micro_batches=len(pieces), reason=reason))
 
     def _add(self, piece: Batch, first: bool) -> None:
         """Add the gradients of a piece to those that there are; a recorded pass can only write them anew."""

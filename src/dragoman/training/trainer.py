@@ -23,12 +23,12 @@ from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_
 from dragoman.distributed.state_sync import ReplicaProgress, compare, hand_over
 from dragoman.errors import DragomanError
 from dragoman.events import (
+    CollectiveStalled,
     Event,
     ExchangeChosen,
     RolledBack,
     RunEnded,
     SharesChanged,
-    WaitingLong,
     WorkersLost,
     WorldChanged,
 )
@@ -149,9 +149,7 @@ class Trainer:
         with contextlib.suppress(WorkersLostError):
             self._post.exchange(self._cluster, self._disks)
         self._tick()
-        self._record(
-            RunEnded(rank=self._cluster.slot, step=self._state.step, reason=reason, elapsed_s=self._state.elapsed_s)
-        )
+        self._record(RunEnded(step=self._state.step, reason=reason, elapsed_s=self._state.elapsed_s))
         if self._checkpoints.failure:
             raise DragomanError(
                 f"The end of the run could not be saved ({self._checkpoints.failure}): make room in {self._run.path}, "
@@ -172,7 +170,7 @@ class Trainer:
             assert self._shares is not None
             self._anatomy.enter("data")
             self._step(next(self._shares), stop.requested)
-            if self._ledger.skipped_in_a_row >= self._settings.training.skip_limit:
+            if self._ledger.skipped_in_a_row >= self._settings.training.max_skipped_steps:
                 return self._roll_back()
         if self._settle():
             return "interrupted"
@@ -263,7 +261,7 @@ class Trainer:
     def _rate(self, step: int) -> float:
         settings = self._settings
         rate = rate_at(step, settings.schedule, settings.training.steps, settings.model.d_model)
-        return rate * self._state.rate_factor
+        return rate * self._state.learning_rate_factor
 
     def _clip(self, norm: float) -> None:
         limit = self._settings.optimizer.clip_norm
@@ -312,9 +310,7 @@ class Trainer:
         """Let the shares follow the workers' speeds."""
         rest_s = [max(0.0, ready - compute) for ready, compute in zip(ready_s, compute_s, strict=True)]
         if self._balance.follow(compute_s, rest_s):
-            self._record(
-                SharesChanged(rank=self._cluster.slot, step=self._state.step, shares=list(self._balance.shares))
-            )
+            self._record(SharesChanged(step=self._state.step, shares=list(self._balance.shares)))
             self._open_feed()
 
     def _evaluate(self) -> list[str]:
@@ -357,7 +353,7 @@ class Trainer:
         self._keepers = choose_checkpoint_writers(self._disks, cluster.members)
         if cluster.rank in self._keepers:
             self._checkpoints.own()
-        set_shares = None if isinstance(shares, str) else [shares[member.slot] for member in cluster.members]
+        set_shares = None if isinstance(shares, str) else [shares[member.worker] for member in cluster.members]
         self._balance = Balance(set_shares or [1.0] * cluster.world, follows=shares == "auto" and cluster.machines > 1)
         self._open_feed()
         self._choose_exchange(self._choice.link)
@@ -392,11 +388,10 @@ class Trainer:
         if choice.dials != self._choice.dials and cluster.world > 1:
             self._record(
                 ExchangeChosen(
-                    rank=cluster.slot,
                     step=self._state.step,
                     method=choice.method,
                     every=choice.every,
-                    wire=choice.wire,
+                    wire_format=choice.wire,
                     reason=choice.reason,
                 )
             )
@@ -432,7 +427,6 @@ class Trainer:
         cluster = self._cluster
         self._record(
             WorkersLost(
-                rank=cluster.slot,
                 step=self._state.step,
                 workers=[_describe(member, words) for member, words in lost.missing],
                 reason=lost.reason,
@@ -453,21 +447,19 @@ class Trainer:
         if self._state.rollbacks >= MOST_ROLLBACKS:
             return "diverged"
         from_step = self._state.step
-        factor, rollbacks = self._state.rate_factor * ROLLBACK_FACTOR, self._state.rollbacks + 1
+        factor, rollbacks = self._state.learning_rate_factor * ROLLBACK_FACTOR, self._state.rollbacks + 1
         self._checkpoints.wait()
         found = self._resume()
         if not self._catch_up(ReplicaProgress(self._state.step if found else -1, True, self._history if found else "")):
             skipped = self._ledger.skipped_in_a_row
             raise DragomanError(
                 f"The loss was not finite for {skipped} steps in a row, before the first checkpoint: "
-                "lower schedule.rate, lengthen schedule.warmup_steps, or set optimizer.clip_norm."
+                "lower schedule.learning_rate, lengthen schedule.warmup_steps, or set optimizer.clip_norm."
             )
-        self._state = replace(self._state, rate_factor=factor, rollbacks=rollbacks)
+        self._state = replace(self._state, learning_rate_factor=factor, rollbacks=rollbacks)
         self._settled, self._ledger.skipped_in_a_row = True, 0
         self._open_feed()
-        self._record(
-            RolledBack(rank=self._cluster.slot, from_step=from_step, to_step=self._state.step, rate_factor=factor)
-        )
+        self._record(RolledBack(from_step=from_step, to_step=self._state.step, learning_rate_factor=factor))
         return None
 
     def _finish(self, reason: str) -> str:
@@ -487,7 +479,7 @@ class Trainer:
         cluster = self._cluster
         workers = [_describe(member) for member in cluster.members]
         if self._announced:
-            self._record(WorldChanged(rank=cluster.slot, step=self._state.step, workers=workers))
+            self._record(WorldChanged(step=self._state.step, workers=workers))
             return
         self._announced = True
         model, manifest = self._replica.model, self._data.manifest
@@ -496,12 +488,11 @@ class Trainer:
                 self._run, cluster, workers, model, self._precision, manifest, self._state.step, self._settings
             )
         )
-        self._record(describe_data(manifest, cluster.slot))
+        self._record(describe_data(manifest))
 
     def _tell_of_waiting(self, waited_for: Sequence[tuple[Member, str]]) -> None:
         self._record(
-            WaitingLong(
-                rank=self._cluster.slot,
+            CollectiveStalled(
                 step=self._state.step,
                 workers=[_describe(member, words) for member, words in waited_for],
             )

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def _train(
     run = RunFolder(job.run)
     check_shares(job.settings, cluster.workers)
     problem = open_run(run, job.settings, data)
-    log = EventLog(run.events_of(cluster.slot)) if problem is None else None
+    log = EventLog(run.events_of(cluster.worker)) if problem is None else None
     if log is not None and not log.claim():
         problem = f"{run.path} is being trained by another process: wait for its end, or choose another --out."
     # In a static world all must hear of a problem that only one has: they would wait for it.
@@ -87,7 +87,7 @@ def _train(
     try:
         judge = make_judge(job.settings, data)
         flops_per_s = measure_peak_flops(Precision.choose(job.settings, cluster.device).dtype, cluster.device)
-        broadcast.note(PeakMeasured(rank=cluster.slot, flops_per_s=flops_per_s))
+        broadcast.note(PeakMeasured(flops_per_s=flops_per_s))
         return Trainer(job.settings, data, run, cluster, judge, broadcast.record, broadcast.post).train(stop)
     finally:
         broadcast.close()
@@ -104,7 +104,7 @@ class EventRecorder:
         self.post = EventSync(run)
         self._sinks: list[Sink] = []
         watching = os.environ.get("LOCAL_RANK", "0") == "0"
-        self._sensors = Sensors(cluster.host, cluster.slot, self.note) if watching else None
+        self._sensors = Sensors(cluster.host, self.note) if watching else None
 
     def record(self, event: Event) -> None:
         if isinstance(event, RunEnded):
@@ -125,6 +125,7 @@ class EventRecorder:
 
     def note(self, event: Event) -> None:
         """For the logs alone."""
+        event = replace(event, worker=self._cluster.worker)
         self._log.record(event)
         self.post.add(event)
 

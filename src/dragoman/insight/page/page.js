@@ -364,7 +364,7 @@ function drawDetails(run) {
   const cell = (value, digits) => (value === null || value === undefined ? "-" : value.toFixed(digits));
   const rows = steps.slice(0, 60).map((step) => {
     const done = judged.get(step) || {}, file = saved.get(step);
-    return [count(step), cell(done.loss, 3), cell(done.bleu, 1), cell(done.chrf, 1), file ? bytes(file.bytes) : "-", file ? `${file.blocked_s.toFixed(2)} s` : "-"];
+    return [count(step), cell(done.loss, 3), cell(done.bleu, 1), cell(done.chrf, 1), file ? bytes(file.bytes) : "-", file ? `${file.stall_s.toFixed(2)} s` : "-"];
   });
   fill("checkpoints", ...(rows.length ? [table("Evaluations and checkpoints", ["step", "validation loss", "BLEU", "chrF", "checkpoint", "stood still"], rows)] : []));
   const last = run.samples[run.samples.length - 1];
