@@ -21,7 +21,7 @@ LINES = [english for english, _ in PAIRS[:30]]
 def learned(folder: Path, algorithm: str) -> Tokenizer:
     path = folder / "tokenizer.model"
     words = count_words([side for pair in PAIRS for side in pair])
-    train(words, TokenizerSettings(vocabulary=450, algorithm=algorithm), path)
+    train(words, TokenizerSettings(vocabulary_size=450, algorithm=algorithm), path)
     return Tokenizer.load(path)
 
 

@@ -17,7 +17,7 @@ LINES = [side for pair in demo.generate(3000, seed=5, valid=1, test=1).train for
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def trained(request, tmp_path_factory) -> Tokenizer:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    train(count_words(LINES), TokenizerSettings(algorithm=request.param, vocabulary=800), path)
+    train(count_words(LINES), TokenizerSettings(algorithm=request.param, vocabulary_size=800), path)
     return Tokenizer.load(path)
 
 
@@ -57,7 +57,7 @@ def test_word_counts_teach_the_same_pieces_as_sentences(tmp_path):
         input=str(tmp_path / "lines.txt"), model_prefix=str(tmp_path / "plain"), vocab_size=800, model_type="bpe",
         byte_fallback=True, character_coverage=0.9998, pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
     )  # fmt: skip
-    train(count_words(LINES), TokenizerSettings(vocabulary=800), tmp_path / "counted.model")
+    train(count_words(LINES), TokenizerSettings(vocabulary_size=800), tmp_path / "counted.model")
     pieces = [Tokenizer.load(tmp_path / name).pieces for name in ("plain.model", "counted.model")]
     assert pieces[0] == pieces[1]
 

@@ -39,7 +39,7 @@ ODD_LINES = [
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    train(count_words([side for pair in PAIRS for side in pair]), TokenizerSettings(vocabulary=500), path)
+    train(count_words([side for pair in PAIRS for side in pair]), TokenizerSettings(vocabulary_size=500), path)
     return Tokenizer.load(path)
 
 

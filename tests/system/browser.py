@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 CHROMIUM = shutil.which("chromium")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: .ci/run installs it")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: .ci/system-packages installs it")
 NARROW = {"width": 360, "height": 740}
 expect.set_options(timeout=30_000)  # A busy machine is no fault of the page.
 
