@@ -240,7 +240,7 @@ def test_killed_at_random_moments_it_goes_on_and_ends_with_the_same_bytes(tmp_pa
     out = tmp_path / "killed"
     chance = random.Random(7)
     kills = 0
-    while kills < 12:
+    while kills < 5:
         process = start(out)
         time.sleep(chance.uniform(0.4, 2.5))
         if process.poll() is not None:

@@ -26,6 +26,7 @@ from dragoman.model.model_folder import WEIGHTS_FILE
 from dragoman.recipe import recipe_names
 from dragoman.training.worker import TrainingJob
 
+from ..command_line import run_command
 from ..models import LINES, learned, saved, slim
 from ..training.conftest import tiny
 
@@ -243,18 +244,17 @@ def test_the_card_refuses_another_data_set(run: Path, data: DataSet, tmp_path: P
 
 def test_the_command_exports_and_translate_takes_it(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "dragoman"]
-    done = subprocess.run([*command, "export", str(run), "--out", str(out)], capture_output=True, text=True)
+    done = run_command("export", str(run), "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert "is ready" in done.stdout
-    shown = subprocess.run([*command, "inspect", str(out), "--json"], capture_output=True, text=True)
+    shown = run_command("inspect", str(out), "--json")
     assert json.loads(shown.stdout)["files"]["model.bin"] == (out / "model.bin").stat().st_size
     lines = "".join(f"{line}\n" for line in LINES[:3])
-    done = subprocess.run([*command, "translate", str(out)], input=lines, capture_output=True, text=True)
+    done = run_command("translate", str(out), stdin=lines)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 3
     for wrong in (["--to", "onnx"], ["--quantization", "int3"]):
-        done = subprocess.run([*command, "export", str(run), "--out", str(out), *wrong], capture_output=True, text=True)
+        done = run_command("export", str(run), "--out", str(out), *wrong)
         assert done.returncode == 2
         assert "is not known: use" in done.stderr
 

@@ -46,10 +46,10 @@ def test_a_line_break_ends_a_sentence_and_paragraphs_stay() -> None:
 
 @pytest.mark.parametrize("unit", ["a", ".", " ", "{", "<a", "1,", "a.", "\n", "%(", "a@", "http://", '" ', ". ", "?!"])
 def test_long_runs_of_anything_take_no_more_than_their_share_of_time(unit: str) -> None:
-    """In quadratic time, none of these would end within the hour."""
+    """In quadratic time, none of these would end within the time limit of a test."""
     from dragoman.serving import protected_spans
 
-    text = unit * (2_000_000 // len(unit))
+    text = unit * (500_000 // len(unit))
     assert join(cut(text)) == text
     assert not protected_spans.lost(text, text)
     assert "".join(part for part, _ in protected_spans.around(text, [unit])) == text
