@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -9,14 +10,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
+from dragoman.event_log import EventLog
 from dragoman.events import CheckpointSaved, RunEnded
 from dragoman.run_folder import RunFolder
 
+from ..insight.runs import made_run
 from ..processes import losses, wait_for_steps
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
 from ..small import TINY
+from .test_serving import Server
 
 pytestmark = pytest.mark.system
 
@@ -51,14 +56,11 @@ def assert_saved_and_interrupted(run: Path) -> None:
     assert saved[-1] == max(losses(run))
 
 
-@pytest.mark.parametrize("command", ["train with 1 worker", "train with 2 workers", "launch"])
+@pytest.mark.parametrize("command", ["train", "launch"])
 def test_training_in_the_background_ignores_hang_ups_and_ctrl_c_and_saves_on_sigterm(data, tmp_path, command):
     words = train_words(data.path, tmp_path / "run")
-    if command == "launch":
-        words = ["launch", "--hosts", "localhost:2", "--", *words]
-    else:
-        words += ["--workers", command.split()[2]]
-    process = start(words, prefix=IGNORING)
+    by_command = {"train": [*words, "--workers", "2"], "launch": ["launch", "--hosts", "localhost:2", "--", *words]}
+    process = start(by_command[command], prefix=IGNORING)
     wait_for_steps(tmp_path / "run", 3, process)
     send_to_group(process, signal.SIGHUP, signal.SIGINT, signal.SIGHUP, signal.SIGINT)
     wait_for_steps(tmp_path / "run", max(losses(tmp_path / "run"), default=0) + 20, process)
@@ -69,10 +71,9 @@ def test_training_in_the_background_ignores_hang_ups_and_ctrl_c_and_saves_on_sig
     assert_saved_and_interrupted(tmp_path / "run")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_training_saves_when_its_terminal_is_closed(data, tmp_path, workers):
+def test_training_saves_when_its_terminal_is_closed(data, tmp_path):
     ours, theirs = pty.openpty()
-    process = start([*train_words(data.path, tmp_path / "run"), "--workers", str(workers)], stdout=theirs)
+    process = start([*train_words(data.path, tmp_path / "run"), "--workers", "2"], stdout=theirs)
     os.close(theirs)
     os.set_blocking(ours, False)
     while process.poll() is None and max(losses(tmp_path / "run"), default=0) < 3:
@@ -94,5 +95,26 @@ def drain(terminal: int) -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "watch"])
-def test_servers_in_the_background_ignore_hang_ups_and_end_on_sigterm(data, tmp_path, exports, command):  # noqa: F811
-    pass
+def test_servers_in_the_background_ignore_hang_ups_and_end_on_sigterm(tmp_path, exports, command):  # noqa: F811
+    if command == "serve":
+        server = Server(str(exports[0]), prefix=IGNORING)
+        process, url = server.process, server.url
+    else:
+        write_run(tmp_path / "run")
+        process = start(["watch", str(tmp_path / "run"), "--port", "0"], prefix=IGNORING)
+        url = re.search(r"http://\S+", process.stdout.readline())[0]
+    process.send_signal(signal.SIGHUP)
+    assert httpx.get(url, timeout=60).status_code == 200
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode in (0, -signal.SIGTERM)
+
+
+def write_run(folder: Path) -> None:
+    """A run that never was."""
+    folder.mkdir()
+    RunFolder(folder).config.write_text("{}")
+    log = EventLog(RunFolder(folder).events_of(0))
+    for event in made_run(20):
+        log.record(event)
+    log.close()
