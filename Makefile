@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
+GPU_WORKERS ?= 4
 # Where pytest is given, such as `make test-gpu PYTEST="python3 -m pytest"`, nothing is installed.
 ifeq ($(origin PYTEST), undefined)
 PYTEST := $(BIN)/python -m pytest
@@ -27,8 +28,11 @@ test: $(READY)
 	@.ci/system-packages
 	$(PYTEST) -n $(WORKERS) $(TESTS)
 
+# Training first: its tests take longest.
+GPU_TESTS = $(shell grep --recursive --files-with-matches --include='test_*.py' 'mark\.gpu' tests | sort --reverse)
+
 test-gpu: $(READY)
-	$(PYTEST) -m gpu $(shell grep --recursive --files-with-matches --include='test_*.py' 'mark\.gpu' tests)
+	$(PYTEST) -m gpu -n $(GPU_WORKERS) $(GPU_TESTS)
 
 check: install
 	$(BIN)/ruff check .

@@ -79,6 +79,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def group_of(nodeid: str) -> str:
     module = Path(nodeid.partition("::")[0])
+    if module.stem == "test_gpu":  # They share no fixture, and compile for most of their time.
+        return nodeid
     groups = (name for name, modules in GROUPS.items() if module.parent.name == "system" and module.stem in modules)
     return next(groups, str(module))
 
