@@ -37,7 +37,7 @@ from dragoman.corpus.tokenizer import PAD
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.line_translator import batches
 from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load, marks_of
-from dragoman.distributed.cluster import join
+from dragoman.distributed.cluster import join_cluster
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.launch import local_launcher
 from dragoman.model.architecture import Architecture
@@ -47,7 +47,7 @@ from dragoman.prefetch import Prefetcher
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.settings import DecodingSettings, Settings
-from dragoman.training.train_step import Gradients
+from dragoman.training.train_step import TrainStep
 from dragoman.training.worker import TrainingJob
 
 CORPORA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -315,16 +315,16 @@ def measure_decoding(bench: Bench) -> None:
     bench.tell("same translation", same, f"{same} of {len(sources)}; BLEU {scores[0]:.2f} and {scores[1]:.2f}")
 
 
-def bare_steps(bench: Bench) -> tuple[Gradients, Prefetcher[WorkerBatch]]:
+def bare_steps(bench: Bench) -> tuple[TrainStep, Prefetcher[WorkerBatch]]:
     """What makes gradients of transformer-base at 25,600 tokens a side, and its batches, without the loop around."""
-    cluster, data = join(), bench.europarl()
+    cluster, data = join_cluster(), bench.europarl()
     settings = resolve("transformer-base", ["batch.tokens=25600"]).settings
     architecture = Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())
     model, tokens = Transformer(architecture).to(cluster.device).train(), settings.batch.tokens
     feed = DataLoader(data.pairs("train"), data.tokenizer, tokens, settings.batch.seed, tokens, fixed_sizes=True)
     precision = Precision.choose(settings, cluster.device)
-    gradients = Gradients(model, feed, precision, settings.training, cluster, print)
-    return gradients, Prefetcher(feed.shares(Position(), [1.0], 0), 8)
+    train_step = TrainStep(model, feed, precision, settings.training, cluster.device, print)
+    return train_step, Prefetcher(feed.batches(Position(), [1.0], 0), 8)
 
 
 def measure_waiting(bench: Bench) -> None:
@@ -333,7 +333,7 @@ def measure_waiting(bench: Bench) -> None:
     shares = [next(fresh) for _ in range(60)]
 
     def work(many: Iterator[WorkerBatch]) -> float:
-        return seconds(lambda: [gradients(next(many), 1) for _ in range(60)])
+        return seconds(lambda: [gradients(next(many), 1, 0) for _ in range(60)])
 
     work(iter(shares))
     ready_s = min(work(iter(shares)) for _ in range(2))
@@ -349,12 +349,12 @@ def measure_step(bench: Bench) -> None:
     shares = [next(fresh) for _ in range(20)]
     fresh.close()
     for share in shares:
-        gradients(share, 1)
-    pass_s = seconds(lambda: [gradients(share, 1) for share in shares]) / len(shares)
+        gradients(share, 1, 0)
+    pass_s = seconds(lambda: [gradients(share, 1, 0) for share in shares]) / len(shares)
     bench.tell("one pass at 25600, without the update", pass_s, f"{1e3 * pass_s:.2f} ms")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for share in shares[:3]:
-            gradients(share, 1)
+            gradients(share, 1, 0)
         torch.cuda.synchronize()
     kernels = sorted(profile.key_averages(), key=lambda kernel: -kernel.self_device_time_total)
     for kernel in kernels[:20]:

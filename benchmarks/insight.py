@@ -30,7 +30,7 @@ from benchmarks.machines import SHORT, SLOWER, THIRDS, WARM_STEPS, Line, Runs, m
 from benchmarks.overhead import TimedRecording
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed import event_sync
-from dragoman.distributed.cluster import join
+from dragoman.distributed.cluster import join_cluster
 from dragoman.distributed.event_sync import EventSync
 from dragoman.event_log import EventLog
 from dragoman.events import (
@@ -45,13 +45,13 @@ from dragoman.events import (
 from dragoman.insight.forecast import time_left
 from dragoman.insight.report_writer import REPORT_FILE
 from dragoman.insight.run_history import tell
-from dragoman.launch.local_launcher import make_judge
+from dragoman.launch.local_launcher import make_judge, open_sinks
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.telemetry.sensors import Sensors
+from dragoman.training.event_recorder import EventRecorder
 from dragoman.training.stop_signal import StopSignal
-from dragoman.training.trainer import SPREAD_EVERY, Trainer
-from dragoman.training.worker import EventRecorder
+from dragoman.training.trainer import NORM_EVERY, Trainer
 
 RATES = ("50mbit", "100mbit", "1000mbit", None)
 SENSED_S = 30.0
@@ -203,17 +203,19 @@ def measure_cost(data: Path) -> list[Line]:
     """Everything that looks on: recording, sensors, the norm that tells the gradient's noise, and the post."""
     settings = resolve("tiny", ["training.steps=60", *SHORT]).settings
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        run, cluster, opened = RunFolder(Path(folder) / "run"), join(), DataSet(data)
-        broadcast = EventRecorder(run, EventLog(run.events_of(0)), settings, cluster)
+        run, cluster, opened = RunFolder(Path(folder) / "run"), join_cluster(), DataSet(data)
+        broadcast = EventRecorder(
+            run, EventLog(run.events_of(0)), cluster, lambda first: open_sinks(run, settings, first)
+        )
         record = TimedRecording(broadcast)
-        trainer = Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post)
+        trainer = Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.event_sync)
         trainer.train(StopSignal())
         broadcast.close()
-        cluster.leave()
+        cluster.close()
     steps = record.steps
     step_s = statistics.median(step.step_s for step in steps)
-    gradients = [torch.randn_like(parameter) for parameter in trainer._parameters]
-    norm_s = _median_time(lambda: torch.nn.utils.get_total_norm(gradients)) / SPREAD_EVERY
+    gradients = [torch.randn_like(parameter) for parameter in trainer._replica.model.parameters()]
+    norm_s = _median_time(lambda: torch.nn.utils.get_total_norm(gradients)) / NORM_EVERY
     parts = {
         "recording": record.steps_s / sum(step.step_s for step in steps),
         "sensors": _sensing(),
@@ -244,7 +246,7 @@ def _posting() -> float:
             def exchange() -> None:
                 for event in (sensed(cluster.host, 1), *made_run(3)[-2:]):
                     mine.add(event)
-                mine.exchange(cluster, [0, 1])
+                mine.sync(cluster, [0, 1])
 
             return _median_time(exchange)
 

@@ -25,7 +25,7 @@ from dragoman.corpus.shards import Pairs
 from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import find_limits
 from dragoman.insight.run_history import read_history
-from dragoman.launch.local_launcher import make_judge
+from dragoman.launch.local_launcher import make_judge, open_sinks
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.training import worker
@@ -186,7 +186,7 @@ def _starved(data: Path) -> Said:
         Pairs.gather = wait_and_gather  # type: ignore[method-assign]
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                worker.train(TrainingJob(settings, data, out), make_judge)
+                worker.train(TrainingJob(settings, data, out), make_judge, open_sinks)
         finally:
             Pairs.gather = gather  # type: ignore[method-assign]
         return Said.of(RunFolder(out))

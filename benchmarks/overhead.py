@@ -16,16 +16,16 @@ import time
 from pathlib import Path
 
 from dragoman.corpus.dataset import DataSet
-from dragoman.distributed.cluster import join
+from dragoman.distributed.cluster import join_cluster
 from dragoman.event_log import EventLog
 from dragoman.events import CheckpointSaved, Event, StepDone
-from dragoman.launch.local_launcher import make_judge
+from dragoman.launch.local_launcher import make_judge, open_sinks
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.training.checkpoint import Checkpoints
+from dragoman.training.event_recorder import EventRecorder
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
-from dragoman.training.worker import EventRecorder
 
 
 class TimedRecording:
@@ -71,11 +71,13 @@ def main() -> None:
         data = Path(name) / "data"
         command = [sys.executable, "-m", "dragoman", "prepare", "demo", "--recipe", "small", "--out", str(data)]
         subprocess.run(command, check=True, capture_output=True)
-        cluster, run = join(), RunFolder(Path(name) / "run")
-        broadcast = EventRecorder(run, EventLog(run.events_of(0)), settings, cluster)
+        cluster, run = join_cluster(), RunFolder(Path(name) / "run")
+        broadcast = EventRecorder(
+            run, EventLog(run.events_of(0)), cluster, lambda first: open_sinks(run, settings, first)
+        )
         record = TimedRecording(broadcast)
         opened = DataSet(data)
-        Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.post).train(
+        Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.event_sync).train(
             StopSignal()
         )
         broadcast.close()

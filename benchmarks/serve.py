@@ -39,7 +39,7 @@ from dragoman.export.exporter import export
 from dragoman.model.architecture import architecture_of
 from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription
 from dragoman.model.transformer import Transformer
-from dragoman.serving.segmentation import cut
+from dragoman.serving.sentence_splitting import split_sentences
 from dragoman.settings import DecodingSettings
 
 CLIENTS = 32
@@ -178,7 +178,7 @@ async def measure_load(model: Path, seconds: float) -> dict[str, object]:
     }
     # Lost numbers are mended and lines cut into sentences by the server, not by the library: leave such lines out.
     digits = re.compile(r"\d")
-    known = [text for text in known if not digits.search(text) and len(cut(text)) == 1]
+    known = [text for text in known if not digits.search(text) and len(split_sentences(text)) == 1]
     counts: Counter[str] = Counter()
     memory_bytes: list[int] = []
     async with serving(model) as (url, process), httpx.AsyncClient(limits=httpx.Limits(max_connections=100)) as client:

@@ -31,7 +31,7 @@ def test_each_value_knows_where_it_came_from(tmp_path):
 def test_all_problems_are_told_at_once_with_key_value_range_and_remedy():
     problems = problems_of("cleaning.max_words=0", "tokenizer.algorithm=bp", "cleanin.max_words=7", "nonsense")
     assert len(problems) == 4
-    assert any("cleaning.max_words = 0" in p and "from 1 to" in p and "default is 80" in p for p in problems)
+    assert any("cleaning.max_words = 0" in p and "from 1 to" in p and "default: 80" in p for p in problems)
     assert any('tokenizer.algorithm = "bp"' in p and '"bpe", "unigram"' in p for p in problems)
     assert any("cleanin.max_words" in p and "did you mean cleaning.max_words?" in p for p in problems)
     assert any("'nonsense'" in p and "key=value" in p for p in problems)

@@ -1,4 +1,4 @@
-"""What commands show while they work."""
+"""Terminal output."""
 
 import io
 
@@ -7,7 +7,7 @@ from rich.console import Console
 from dragoman.terminal import progress_bars
 
 
-def test_a_log_tells_the_beginning_and_the_end_of_each_part():
+def test_a_log_shows_the_start_and_the_end_of_each_task():
     shown = io.StringIO()
     with progress_bars(Console(file=shown)) as progress:
         for done in range(5):

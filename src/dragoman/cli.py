@@ -1,6 +1,6 @@
-"""The command line: its verbs in the order of the road, and how it ends.
+"""The command line: all commands in the order of the pipeline, and the exit codes.
 
-Nothing heavy is imported before a verb is called, so that `dragoman --help` answers at once.
+Heavy modules are imported only when a command runs, so that `dragoman --help` is fast.
 """
 
 import errno
@@ -25,7 +25,7 @@ from dragoman.commands.train import train
 from dragoman.commands.translate import translate
 from dragoman.commands.typer_app import InterruptedByUserError, app, escape, open_console
 from dragoman.commands.watch import watch
-from dragoman.errors import EXIT_MISTAKE, DragomanError
+from dragoman.errors import EXIT_USER_ERROR, DragomanError
 
 EXIT_INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -33,17 +33,17 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 app.command()(prepare)
 app.command()(train)
 app.command(context_settings={"allow_interspersed_args": False})(launch)
-for verb in (translate, score, export, serve, demo, doctor, report, watch, inspect):
-    app.command()(verb)
+for command in (translate, score, export, serve, demo, doctor, report, watch, inspect):
+    app.command()(command)
 app.command("config")(show_config)
 
 
 def main() -> None:
-    """Run a command. What a user can mend is told in a sentence; a traceback means a fault of ours."""
+    """Run a command. A user's error prints one sentence; a traceback is a bug."""
     try:
         app(standalone_mode=True)
     except DragomanError as error:
-        _fail(str(error), EXIT_MISTAKE)
+        _fail(str(error), EXIT_USER_ERROR)
     except InterruptedByUserError as interrupted:
         _fail(str(interrupted), EXIT_INTERRUPTED)
     except BrokenPipeError:  # `dragoman inspect DATA | head`
@@ -53,7 +53,7 @@ def main() -> None:
         if error.filename is None and error.errno not in FULL:
             raise
         place = error.filename or "A file"
-        _fail(f"{place} cannot be used ({error.strerror}): see to its path, its rights and its disk.", EXIT_MISTAKE)
+        _fail(f"{place} cannot be used ({error.strerror}): check its path, permissions and disk.", EXIT_USER_ERROR)
 
 
 def _fail(message: str, code: int) -> None:
@@ -70,7 +70,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Hold options that belong to no verb."""
+    """Options that belong to no command."""

@@ -1,10 +1,10 @@
-"""Mistakes that a user can mend. Each message is a clear sentence that names the place and the remedy."""
+"""Errors that a user can fix. Each message is one clear sentence that names the place and the remedy."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-EXIT_MISTAKE = 2
-"""What the command line exits with after a mistake that the user can mend."""
+EXIT_USER_ERROR = 2
+"""Exit code after an error that the user can fix."""
 
 
 class DragomanError(Exception):
@@ -12,7 +12,7 @@ class DragomanError(Exception):
 
 
 class CorpusError(DragomanError):
-    """Text that cannot be used, with the file and, where there is one, the line."""
+    """Text that cannot be used, with its file and, if known, the line."""
 
     def __init__(self, message: str, path: Path | str | None = None, line: int | None = None) -> None:
         place = "" if path is None else f"{path}: " if line is None else f"{path}, line {line}: "
@@ -22,7 +22,7 @@ class CorpusError(DragomanError):
 
 
 class DownloadError(DragomanError):
-    """A file that could not be fetched whole."""
+    """A file that could not be downloaded completely."""
 
 
 class SettingsError(DragomanError):

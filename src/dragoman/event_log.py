@@ -12,7 +12,7 @@ LEAVING_S = 3.0
 
 
 class EventLog:
-    """The events of one rank, one JSON line each. A line is written whole, so that readers never see a torn middle."""
+    """The events of one worker, one JSON line each. Each line is one write, so that readers see complete lines."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,9 +20,9 @@ class EventLog:
         self._file = path.open("ab", buffering=0)
 
     def claim(self) -> bool:
-        """Be the only one who claims this log, until it is closed or this process ends. False: another is.
+        """Lock this log until it is closed or this process ends. False if another process holds the lock.
 
-        Whoever was killed just now is given a moment to be gone.
+        A process that has just been killed is given a moment to exit.
         """
         until_s = time.monotonic() + LEAVING_S
         while True:
@@ -39,7 +39,7 @@ class EventLog:
         self.write(to_json(event).encode() + b"\n")
 
     def write(self, lines: bytes) -> None:
-        """Append lines, all or none. A disk that is full loses them: no run should die of its diary."""
+        """Append lines, all or none. On a full disk they are lost: a failed log write must not stop training."""
         try:
             written = self._file.write(lines)
         except OSError:
@@ -52,7 +52,7 @@ class EventLog:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Cut off what a killed writer left without a line end, so that the next event begins on a line of its own."""
+    """Remove an incomplete last line of a killed writer, so that the next event starts on a new line."""
     if not path.exists():
         return
     with path.open("rb+") as file:
@@ -71,7 +71,7 @@ def _drop_torn_line(path: Path) -> None:
 
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[Event], int]:
-    """Read the whole lines from `offset` on, and say where to go on later. Events of newer versions are passed over."""
+    """Read the complete lines from `offset` on, and return the next offset. Unknown events are skipped."""
     with path.open("rb") as file:
         file.seek(offset)
         text = file.read()

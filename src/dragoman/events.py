@@ -1,6 +1,6 @@
-"""The vocabulary of a run. Everything shown anywhere (terminal, TensorBoard, report) is read from these events.
+"""The events of a run. Everything shown anywhere (terminal, TensorBoard, report) is read from them.
 
-A span carries its unit (`_s`, `_tokens`), an instant ends in `at_s` (seconds since 1970), and sums travel with counts.
+Names carry their unit (`_s`, `_tokens`); a point in time ends in `at_s` (seconds since 1970).
 """
 
 import json
@@ -16,52 +16,52 @@ class Event:
     """Something that happened in a run, on one worker."""
 
     at_s: float = field(default_factory=time.time)
-    """When it happened, in seconds since 1970."""
+    """Time in seconds since 1970."""
     worker: int = 0
     """The worker that recorded it: its number in the whole run, which it keeps when the world changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted(Event):
-    """A process group began to train: once at the start and once for every resume."""
+    """A worker started to train: at the start of the run and after every resume."""
 
     run: str
-    """Name of the run's folder."""
+    """Name of the run folder."""
     version: str
     """Dragoman's version."""
     torch_version: str
     world_size: int
     """Number of workers."""
     workers: list[str] = field(default_factory=list)
-    """All of them, by rank, with their hosts."""
+    """All workers by rank, with their hosts."""
     device: str
     host: str
     parameters: int
     precision: str
-    """Arithmetic of the matrix products: `fp32` or `bf16`."""
+    """Precision of matrix products: `fp32` or `bf16`."""
     data_hash: str
     """Hash that identifies the data set."""
     resumed_step: int
-    """The step of the checkpoint it went on from; 0 at a fresh start."""
+    """Step of the checkpoint that the run resumed from; 0 for a new run."""
     total_steps: int
     flops_per_source_token: int = 0
-    """Arithmetic of one source token, forwards and backwards; attention between tokens is not counted."""
+    """Floating-point operations of one source token, forward and backward, without attention between tokens."""
     flops_per_target_token: int = 0
-    """The same of one target token."""
+    """The same for one target token."""
     settings: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOpened(Event):
-    """What the run is trained on, before and after cleaning."""
+    """The data set of the run, before and after cleaning."""
 
     name: str
     languages: str
-    """Direction, as in `en-de`."""
+    """Language direction, such as `en-de`."""
     pairs_before: int
     bytes_before: int
     pairs: int
-    """After cleaning and weighting, as trained on."""
+    """Training pairs, after cleaning and weighting."""
     text_bytes: int
     source_tokens: int
     target_tokens: int
@@ -71,28 +71,28 @@ class DataOpened(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PeakMeasured(Event):
-    """How fast this rank's device multiplies matrices, which no training can exceed."""
+    """The peak speed of this worker's device at large matrix products, an upper bound for training."""
 
     flops_per_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostSampled(Event):
-    """What a machine did over the last seconds."""
+    """Hardware use of a machine over the last seconds."""
 
     host: str
     span_s: float
-    """How long the span was that sums and means are over."""
+    """Length of the sampled period."""
     cpu_use: float
-    """Mean use of all cores together, from 0 to 1."""
+    """Mean use of all cores, from 0 to 1."""
     memory_used_bytes: int
     memory_bytes: int
     disk_read_bytes: int
     disk_written_bytes: int
     interfaces: list[dict[str, Any]]
-    """Network ports: name, bytes received and sent, nominal bits a second."""
+    """Network interfaces: name, bytes received and sent, nominal bits per second."""
     gpus: list[dict[str, Any]]
-    """GPUs: index, name, use, memory, power, temperature, clock, and why clocks were lowered."""
+    """GPUs: index, name, use, memory, power, temperature, clock, and the reasons for lowered clocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,96 +112,96 @@ class StepDone(Event):
     learning_rate: float
     source_tokens: int
     target_tokens: int
-    """Tokens of the global batch, with end-of-sentence marks."""
+    """Tokens of the global batch, including end-of-sentence tokens."""
     pairs: int
     step_s: float
-    """Wall time of the step, waiting for its batch included; evaluations and checkpoints are apart."""
+    """Wall time of the step, including the wait for its batch, without evaluations and checkpoints."""
     data_s: float = 0.0
-    """How long this rank waited for its share of the batch."""
+    """Wait for the batch."""
     compute_s: float = 0.0
-    """How long this rank computed."""
+    """Forward and backward passes."""
     compile_s: float = 0.0
-    """How long torch compiled on this rank since its last step."""
+    """Time that torch compiled since the last step."""
     communication_s: float = 0.0
-    """How long this rank waited for the exchange: for the network, and for slower workers."""
+    """Wait for the gradient exchange: for the network and for stragglers."""
     straggler_s: float = 0.0
-    """The part of that in which slower workers were not ready yet."""
+    """The part of `communication_s` in which a slower worker was not ready yet."""
     optimizer_s: float = 0.0
-    """How long the gradient's norm and the change of the weights took."""
+    """Gradient norm, clipping and optimizer step."""
     ready_s: list[float] = field(default_factory=list)
-    """How long each worker took from the last exchange until it was ready for this one, by rank of the world."""
+    """Time each worker took from the last exchange until it was ready for this one, by rank."""
     sent_bytes: int = 0
-    """What this rank has put on the wire since its last step."""
+    """Bytes sent since the last step."""
     worker_gradient_norm_sq: float = 0.0
-    """Mean square norm of the workers' own gradients, each of its share alone, weighted by shares; measured in some
-    steps, else 0. By how much it exceeds the square of `gradient_norm` tells how noisy a gradient is."""
+    """Mean squared norm of the workers' own gradients, weighted by their shares; measured in some steps, else 0. Its
+    excess over the square of `gradient_norm` measures the gradient noise."""
     share: float = 1.0
-    """This rank's part of the batch's target tokens."""
+    """This worker's fraction of the batch's target tokens."""
     micro_batches: int
-    """Pieces into which this rank cut its share."""
+    """Micro-batches of this worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorldChanged(Event):
-    """Workers left or came, and the others go on with the same batches."""
+    """Workers joined or left, and training continues with the same batches."""
 
     step: int
     workers: list[str]
-    """All that are there now, by rank, with their hosts."""
+    """All present workers by rank, with their hosts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersLost(Event):
-    """Workers are gone: an exchange failed, or they no longer ask for their place."""
+    """Workers were lost: a collective failed, or they are no longer in the quorum."""
 
     step: int
-    """The last step that was done."""
+    """The last completed step."""
     workers: list[str]
-    """Those that are known to be gone, with their hosts and what they did last."""
+    """The lost workers, with their hosts and last activity."""
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveStalled(Event):
-    """This worker has been waiting for others for long, though they are alive."""
+    """This worker has been waiting long for others that are alive."""
 
     step: int
     workers: list[str]
-    """For whom, with their hosts and what they did last."""
+    """The workers it waits for, with their hosts and last activity."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeChosen(Event):
-    """Gradients are exchanged in another way from here on."""
+    """The exchange method changed."""
 
     step: int
     method: str
     """`plain`, `bf16`, `powersgd` or `local`."""
     every: int
-    """Steps between meetings."""
+    """Steps between synchronisations."""
     wire_format: str
-    """How weights travel when workers meet."""
+    """Number format of weight changes on the wire, for `local`."""
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharesChanged(Event):
-    """The workers' shares of the batch followed their speeds."""
+    """The workers' shares of the batch were adapted to their speeds."""
 
     step: int
     shares: list[float]
-    """By rank."""
+    """Shares by rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationDone(Event):
-    """The validation set was scored."""
+    """The model was evaluated on the validation set."""
 
     step: int
     loss: float
     """Per target token, with label smoothing."""
     nll: float
-    """Per target token, without."""
+    """Per target token, without label smoothing."""
     perplexity: float
     bleu: float | None
     bleu_signature: str | None
@@ -210,27 +210,27 @@ class EvaluationDone(Event):
     target_tokens: int
     evaluation_s: float
     samples: list[dict[str, str]]
-    """A few sentences: source, reference, translation."""
+    """Sample sentences: source, reference, translation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSaved(Event):
-    """A checkpoint is whole and on disk."""
+    """A checkpoint was written."""
 
     step: int
     name: str
     size_bytes: int
     files: dict[str, int] = field(default_factory=dict)
-    """Its files, and the bytes of each."""
+    """Bytes of each file."""
     stall_s: float
-    """How long training stood still for the snapshot."""
+    """Checkpoint stall: time that training waited for the snapshot."""
     write_s: float
-    """How long the write took in the background."""
+    """Time of the write in the background."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFailed(Event):
-    """A checkpoint could not be written; training went on and older ones were kept."""
+    """A checkpoint could not be written; training continued, and older checkpoints were kept."""
 
     step: int
     reason: str
@@ -238,7 +238,7 @@ class CheckpointFailed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointRejected(Event):
-    """A damaged checkpoint was found at a resume and passed over."""
+    """A damaged checkpoint was found at a resume and skipped."""
 
     name: str
     reason: str
@@ -246,7 +246,7 @@ class CheckpointRejected(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointsAveraged(Event):
-    """The weights of several checkpoints were averaged at the end, and the result was judged."""
+    """Several checkpoints were averaged at the end of the run, and the result was evaluated."""
 
     step: int
     names: list[str]
@@ -254,12 +254,12 @@ class CheckpointsAveraged(Event):
     bleu: float | None
     chrf: float | None
     averaging_s: float = 0.0
-    """How long both took."""
+    """Time of averaging and evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MicroBatchesSplit(Event):
-    """A share did not fit into memory and was cut into more pieces."""
+    """A batch did not fit in memory and was split into more micro-batches."""
 
     step: int
     micro_batches: int
@@ -268,7 +268,7 @@ class MicroBatchesSplit(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class StepSkipped(Event):
-    """A loss or gradient was not finite: the weights were left as they were."""
+    """The loss or gradient was not finite, and the weights were not updated."""
 
     step: int
     loss: float
@@ -278,7 +278,7 @@ class StepSkipped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RolledBack(Event):
-    """Too many steps in a row were skipped: the run went back to a good checkpoint with a lower rate."""
+    """Too many consecutive steps were skipped: the run returned to a good checkpoint with a lower learning rate."""
 
     from_step: int
     to_step: int
@@ -287,7 +287,7 @@ class RolledBack(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnded(Event):
-    """Training stopped, and why."""
+    """Training ended."""
 
     step: int
     reason: str
@@ -302,17 +302,17 @@ def event_name(kind: type[Event]) -> str:
 
 KINDS: dict[str, type[Event]] = {event_name(kind): kind for kind in Event.__subclasses__()}
 _FIELDS = {kind: {item.name: item.type for item in fields(kind)} for kind in KINDS.values()}
-"""Names and types, found once: a long run has many events."""
+"""Field names and types, computed once: a long run has many events."""
 
 
 def own_fields(kind: type[Event]) -> list[str]:
-    """The fields of an event, without those that all share."""
+    """The fields of an event, without those common to all."""
     shared = {item.name for item in fields(Event)}
     return [item.name for item in fields(kind) if item.name not in shared]
 
 
 def to_json(event: Event) -> str:
-    """One line of JSON. Values that are not finite become strings, because JSON has no word for them."""
+    """One line of JSON. Non-finite values become strings, because JSON cannot express them."""
     content = {"event": event_name(type(event)), **asdict(event)}
     for key, value in content.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -321,7 +321,7 @@ def to_json(event: Event) -> str:
 
 
 def from_json(line: str | bytes) -> Event | None:
-    """The event of a line; None for what this version does not know (another version's event, or damage)."""
+    """The event of a line; None if it is damaged or of another version."""
     try:
         content = json.loads(line)
         kind = KINDS[content.pop("event")]

@@ -14,7 +14,7 @@ from dragoman.errors import DragomanError
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable: without this a rename may be lost with the power."""
+    """Sync a folder's entries to disk: without this, a power failure may undo a rename."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -24,7 +24,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` to write to; it takes the name once it is whole and on disk."""
+    """Yield a temporary path to write to; it replaces `path` once it is complete and on disk."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         yield temporary
@@ -37,18 +37,18 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a small file so that a reader, or a crash at any moment, sees the old content or the new, never a part."""
+    """Write a small file atomically: readers, and a crash at any moment, see the old content or the new."""
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON for people and programs alike, atomically."""
+    """Write indented JSON atomically."""
     write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON, turning what cannot be parsed into a sentence."""
+    """Read JSON; a missing or damaged file raises a DragomanError."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -58,18 +58,21 @@ def read_json(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes that ask for the same lock out, until the end of the block or of this process."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold an exclusive lock on a folder, or on a lock file that is created if missing.
+
+    The kernel releases the lock when the process dies. With `wait=False`, raise BlockingIOError if it is taken.
+    """
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(handle)
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed writers left in a folder: drafts, whose names all begin with a dot."""
+    """Remove drafts that killed writers left in a folder. Their names begin with a dot."""
     for draft in list(folder.rglob(".*")):
         if draft.is_dir() and not draft.is_symlink():
             shutil.rmtree(draft)
@@ -78,7 +81,7 @@ def sweep(folder: Path) -> None:
 
 
 def publish_folder(finished: Path, path: Path) -> None:
-    """Give a finished folder its final name, replacing an earlier one, after all its files reached the disk."""
+    """Sync a finished folder to disk and give it its final name, replacing an earlier one."""
     for file in finished.rglob("*"):
         if file.is_file():
             with file.open("rb") as handle:

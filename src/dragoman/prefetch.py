@@ -1,4 +1,4 @@
-"""Work done ahead of time, in a thread of its own, so that the one who needs it seldom waits."""
+"""Prefetching: an iterator that runs in a background thread."""
 
 import contextlib
 import queue
@@ -11,10 +11,10 @@ _POLL_S = 0.1
 
 
 class Prefetcher(Iterator[T]):
-    """Runs an iterator in a thread, at most `most` items ahead. What goes wrong there is raised here."""
+    """Runs an iterator in a thread, at most `max_ahead` items ahead. Exceptions are re-raised in the consumer."""
 
-    def __init__(self, items: Iterator[T], most: int) -> None:
-        self._ready: queue.Queue[tuple[T] | BaseException] = queue.Queue(most)
+    def __init__(self, items: Iterator[T], max_ahead: int) -> None:
+        self._ready: queue.Queue[tuple[T] | BaseException] = queue.Queue(max_ahead)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fill, args=(items,), daemon=True)
         self._thread.start()
@@ -25,11 +25,11 @@ class Prefetcher(Iterator[T]):
                 if not self._put((item,)):
                     return
             self._put(StopIteration())
-        except Exception as error:  # Told to the consumer, who is on another thread.
+        except Exception as error:  # Passed to the consumer, which runs in another thread.
             self._put(error)
 
     def _put(self, item: tuple[T] | BaseException) -> bool:
-        """Wait for room; False where no one wants it any more."""
+        """Wait until the queue has room; return False once the prefetcher is closed."""
         while not self._closed.is_set():
             with contextlib.suppress(queue.Full):
                 self._ready.put(item, timeout=_POLL_S)
@@ -43,5 +43,6 @@ class Prefetcher(Iterator[T]):
         return item[0]
 
     def close(self) -> None:
+        """Stop the thread and wait until it has ended."""
         self._closed.set()
         self._thread.join()

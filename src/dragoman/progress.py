@@ -1,13 +1,13 @@
-"""How long work tells how far it is, without knowing who listens."""
+"""The callback through which long-running functions report progress."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told again and again how much of a task is done; the total is None where no one knows it."""
+    """Called repeatedly with the units done so far; `total` is None if unknown."""
 
     def __call__(self, task: str, done: int, total: int | None) -> None: ...
 
 
 def no_progress(task: str, done: int, total: int | None) -> None:
-    """For those who do not listen."""
+    """Ignore progress."""

@@ -1,4 +1,4 @@
-"""The folder of a run: where its settings, events, checkpoints and curves lie."""
+"""The folder of a run: settings, events, checkpoints and curves."""
 
 from pathlib import Path
 
@@ -7,15 +7,15 @@ from dragoman.events import Event
 
 CONFIG_FILE = "config.json"
 CHECKPOINT_FILES = {
-    "weights.safetensors": "the weights to translate with",
-    "trained.safetensors": "the weights as trained; the others are their running average",
-    "optimizer.safetensors": "the optimizer's state: what a resume needs besides the weights",
-    "state.json": "step, place in the data, best scores so far",
+    "weights.safetensors": "weights to translate with",
+    "trained.safetensors": "weights as trained; the others are their moving average",
+    "optimizer.safetensors": "optimizer state, needed to resume",
+    "state.json": "step, position in the data, best scores so far",
     "model.json": "architecture, languages, decoding settings",
-    "tokenizer.model": "the SentencePiece tokenizer",
-    "checksums.json": "the hash of every other file",
+    "tokenizer.model": "SentencePiece tokenizer",
+    "checksums.json": "hash of every other file",
 }
-"""What the files of a checkpoint are for."""
+"""The contents of a checkpoint's files."""
 
 
 class RunFolder:

@@ -1,4 +1,4 @@
-"""All settings of Dragoman: documented, frozen and defaulted here, changed by recipes and by `key=value` (`recipe`)."""
+"""All settings: documented, frozen and defaulted here; changed by recipes and by `key=value` (see `recipe`)."""
 
 from typing import Annotated, Literal, Self, get_args
 
@@ -25,227 +25,227 @@ ALL_RULES: tuple[RuleName, ...] = get_args(RuleName)
 
 
 class Section(BaseModel):
-    """A group of settings. What a field is for stands under it, and is what the documentation shows."""
+    """A group of settings. The docstring under each field is its documentation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class CorpusSettings(Section):
-    """Which pairs are held out where a corpus brings no validation or test set of its own."""
+    """Held-out pairs for corpora without a validation or test set of their own."""
 
     seed: CountOrNone = 1
     """Seed of the shuffle, the held-out split and the tokenizer's sample."""
     valid_pairs: CountOrNone = 2000
-    """Pairs held out to validate, at most a tenth of the corpus; unused where the corpus names a validation set."""
+    """Pairs held out for validation, at most a tenth of the corpus; ignored if the corpus has a validation set."""
     test_pairs: CountOrNone = 0
-    """Pairs held out to test, at most a tenth of the corpus; unused where the corpus names a test set."""
+    """Pairs held out for testing, at most a tenth of the corpus; ignored if the corpus has a test set."""
 
 
 class CleaningSettings(Section):
-    """Which training pairs are mended or left out. Validation and test sets keep every line."""
+    """Rules that repair or drop training pairs. Validation and test sets keep every line."""
 
     rules: tuple[RuleName, ...] = ALL_RULES
-    """The rules in use; each is counted and sampled in the manifest."""
+    """Active rules. The manifest has the count and samples of each."""
     form: Literal["NFC", "NFKC"] = "NFC"
-    """Unicode normal form that `normal_form` brings text into."""
+    """Unicode normal form used by the rule `normal_form`."""
     min_words: Count = 1
-    """Fewest words of a side."""
+    """Minimum words on each side."""
     max_words: Count = 80
-    """Most words of a side, as in the original recipe."""
+    """Maximum words on each side."""
     max_length_ratio: Annotated[float, Field(ge=1, le=1000)] = 4.0
-    """Longest side over shortest, in characters, ten added to each so that short sentences may differ."""
+    """Maximum length ratio of the two sides, in characters; ten are added to each, so that short pairs may differ."""
     max_tokens: Annotated[int, Field(ge=2, le=65536)] = 256
-    """Most tokens of a side, its end mark included."""
+    """Maximum tokens on each side, including the end-of-sentence token."""
 
 
 class TokenizerSettings(Section):
-    """The joint SentencePiece model of both languages."""
+    """The joint SentencePiece tokenizer of both languages."""
 
     algorithm: Literal["bpe", "unigram"] = "bpe"
-    """How pieces are found: byte-pair merges, or a unigram language model."""
+    """Tokenizer model: byte-pair encoding, or a unigram language model."""
     vocabulary_size: Annotated[int, Field(ge=300, le=1_000_000)] = 32768
-    """Number of pieces, 256 bytes and 4 marks included; fewer where the text has not as many."""
+    """Vocabulary size, including 256 byte tokens and 4 special tokens; smaller if the text has fewer pieces."""
     sample_pairs: Count = 100_000
-    """Pairs that the tokenizer is trained on, drawn evenly from the corpus."""
+    """Pairs to train the tokenizer on, sampled evenly from the corpus."""
     character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9998
-    """Share of characters that get a piece of their own; the rest are spelled in bytes."""
+    """Fraction of characters that get a piece of their own; the rest are encoded as bytes."""
 
 
 class BatchSettings(Section):
-    """How pairs make a global batch: the same whatever the number of workers."""
+    """The global batch, the same for any number of workers."""
 
     tokens: Annotated[int, Field(ge=16, le=10**8)] = 25_000
-    """Most target tokens, and most source tokens, of a global batch."""
+    """Maximum target tokens, and maximum source tokens, of a global batch."""
     seed: CountOrNone = 1
-    """Seed of the order of pairs and batches."""
+    """Seed of the shuffling of pairs and batches."""
 
 
 class ModelSettings(Section):
-    """The Transformer. Its vocabulary comes from the data set. CTranslate2 runs all of it but qk_norm."""
+    """The Transformer. The vocabulary comes from the data set. CTranslate2 supports everything except qk_norm."""
 
     d_model: Annotated[int, Field(ge=8, le=16384)] = 512
-    """Features of a token between layers; a multiple of twice the heads."""
+    """Model dimension; a multiple of twice the number of heads."""
     heads: Annotated[int, Field(ge=1, le=256)] = 8
-    """Attention heads, which share d_model evenly."""
+    """Attention heads; each has d_model / heads dimensions."""
     encoder_layers: Annotated[int, Field(ge=1, le=200)] = 6
-    """Layers that read the source."""
+    """Encoder layers."""
     decoder_layers: Annotated[int, Field(ge=1, le=200)] = 6
-    """Layers that write the translation."""
+    """Decoder layers."""
     feed_forward: Annotated[int, Field(ge=8, le=131072)] = 2048
-    """Features inside a feed-forward layer; a gated one has this many twice."""
+    """Inner dimension of the feed-forward layers; a gated one has two projections of this size."""
     dropout: Fraction = 0.1
-    """Dropout of the embeddings, and of what each sublayer adds."""
+    """Dropout on the embeddings and on each sublayer's output."""
     attention_dropout: Fraction = 0.0
-    """Dropout of attention weights."""
+    """Dropout on attention weights."""
     activation_dropout: Fraction = 0.0
-    """Dropout of the features inside a feed-forward layer."""
+    """Dropout on the activations inside the feed-forward layers."""
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    """Normalisation before each sublayer and after the last."""
+    """Normalisation before each sublayer and after the last layer (pre-norm)."""
     activation: Literal["relu", "swiglu"] = "relu"
-    """Non-linearity of the feed-forward layers; swiglu is gated."""
+    """Activation function of the feed-forward layers; swiglu is gated."""
     positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
-    """Added to the embeddings, or turned into queries and keys of self-attention."""
+    """Position encoding: sinusoidal, added to the embeddings; or rotary, in self-attention."""
     qk_norm: bool = False
-    """Normalise queries and keys, head by head. Such a model cannot be exported to CTranslate2."""
+    """Normalise queries and keys of each head. Such a model cannot be exported to CTranslate2."""
     bias: bool = True
-    """Biases in linear layers."""
+    """Bias terms in linear layers."""
 
     @model_validator(mode="after")
     def _heads_share_evenly(self) -> Self:
         if self.d_model % (2 * self.heads):
             raise ValueError(
-                f"model.d_model = {self.d_model} does not give each of {self.heads} heads an even number of features: "
+                f"model.d_model = {self.d_model} does not give each of {self.heads} heads an even dimension: "
                 f"use a multiple of {2 * self.heads}, or another model.heads."
             )
         return self
 
 
 class OptimizerSettings(Section):
-    """How gradients change the weights."""
+    """The optimizer."""
 
     algorithm: Literal["adamw", "muon"] = "adamw"
-    """AdamW for everything, or Muon for the matrices and AdamW for the rest, at the same rate."""
+    """AdamW for all parameters, or Muon for the matrices and AdamW for the rest, with the same learning rate."""
     beta1: Fraction = 0.9
-    """AdamW's decay of the mean gradient."""
+    """AdamW: decay of the first moment."""
     beta2: Fraction = 0.997
-    """AdamW's decay of the mean squared gradient."""
+    """AdamW: decay of the second moment."""
     epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-9
-    """AdamW's guard against division by zero."""
+    """AdamW: term in the denominator for numerical stability."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Decoupled decay of the matrices; norms, biases and embeddings have none."""
+    """Decoupled weight decay of the matrices; norms, biases and embeddings have none."""
     clip_norm: Annotated[float, Field(ge=0, le=1e9)] = 0.0
-    """Largest global norm of the gradient; larger ones are scaled down. 0 is off."""
+    """Maximum global gradient norm; larger gradients are scaled down. 0: no clipping."""
     ema_decay: Fraction = 0.0
-    """Decay of a running average of the weights, which is then evaluated and saved too. 0 is off."""
+    """Decay of an exponential moving average of the weights, which is then evaluated and saved. 0: none."""
 
 
 class ScheduleSettings(Section):
     """The learning rate at each step. `docs/train.md` explains the shapes."""
 
     policy: Literal["inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"] = "inverse_sqrt"
-    """Shape: the original's inverse square root, or warm-up and then no, linear, cosine or late decay."""
+    """Shape after the warm-up: inverse square root, constant, linear, cosine, or constant with a late decay."""
     learning_rate: PositiveFloat = 2.0
-    """Peak rate; for inverse_sqrt the factor in rate * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5)."""
+    """Peak learning rate; with inverse_sqrt the factor f in f * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5)."""
     warmup_steps: CountOrNone = 8000
-    """Steps of linear growth before the decay."""
+    """Steps of linear warm-up."""
     decay_fraction: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """Last part of the steps in which warmup_stable_decay falls to zero."""
+    """Final fraction of the steps in which warmup_stable_decay falls to zero."""
 
 
 class TrainingSettings(Section):
-    """The run itself."""
+    """The training run."""
 
     steps: Count = 50_000
-    """Updates of the weights until the end."""
+    """Total steps (weight updates) of the run."""
     seed: CountOrNone = 1
-    """Seed of the first weights and of dropout."""
+    """Seed of the initial weights and of dropout."""
     label_smoothing: Fraction = 0.1
-    """Share of the probability that the loss spreads over the whole vocabulary."""
+    """Probability mass that the loss spreads over the whole vocabulary."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the matrix products: auto takes bf16 where the hardware has it, and fp32 elsewhere."""
+    """Precision of matrix products: auto is bf16 where the hardware supports it, else fp32."""
     micro_batch_tokens: CountOrNone = 0
-    """Most target tokens a worker takes through the model at once; 0 finds out by itself what memory allows."""
+    """Maximum tokens of a micro-batch; 0 chooses by the available memory."""
     shares: Literal["auto", "equal"] | tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = "auto"
-    """Share of each batch for each worker, such as [3, 1]; auto follows the speeds of several machines."""
+    """Share of each batch by worker, such as [3, 1]; auto adapts to the speeds of several machines."""
     max_skipped_steps: Count = 5
-    """Steps in a row with a loss or gradient that is not finite, before the run goes back to a checkpoint."""
+    """Consecutive steps with a non-finite loss or gradient before the run rolls back to a checkpoint."""
 
 
 class ExchangeSettings(Section):
-    """How gradients get from machine to machine. `docs/machines.md` explains the methods."""
+    """Gradient exchange between workers. `docs/machines.md` explains the methods."""
 
     method: Literal["auto", "plain", "bf16", "powersgd", "local"] = "auto"
-    """auto measures and takes the least lossy one that is fast enough; on a single machine that is plain."""
+    """auto measures the link and chooses the most exact method that is fast enough; plain on a single machine."""
     every: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """Steps between meetings of the local method; auto finds its own."""
+    """local: steps between synchronisations; auto chooses its own."""
     wire_format: Literal["bf16", "int8"] = "bf16"
-    """How the local method sends what the weights moved."""
+    """local: number format of the weight changes on the wire."""
     outer_learning_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """Rate of the local method's outer optimizer."""
+    """local: learning rate of the outer optimizer."""
     outer_momentum: Fraction = 0.0
-    """Its Nesterov momentum; with none, workers meet at the mean of their weights."""
+    """local: Nesterov momentum of the outer optimizer; with 0, workers continue from the mean of their weights."""
     powersgd_rank: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Columns of the thin matrices that powersgd sends."""
+    """powersgd: rank of the gradient approximation."""
 
 
 class EvaluationSettings(Section):
-    """How the run is judged on the validation set."""
+    """Evaluation on the validation set."""
 
     every: Count = 4001
-    """Steps between evaluations; there is one more at the end."""
+    """Steps between evaluations; the last step is always evaluated."""
     sentences: CountOrNone = 0
-    """Validation sentences that are translated for BLEU, from the first on; 0 is all of them."""
+    """Validation sentences to translate for BLEU, from the first on; 0: all."""
     samples: Annotated[int, Field(ge=0, le=100)] = 3
-    """Translations shown side by side with their reference."""
+    """Sample translations to show with their references."""
     bleu: bool = True
-    """Translate and score BLEU and chrF, not only the loss."""
+    """Compute BLEU and chrF, not only the loss."""
     patience: CountOrNone = 0
-    """Evaluations without a better value before training stops early; 0 is never."""
+    """Evaluations without improvement before training stops early; 0: never."""
     patience_metric: Literal["loss", "bleu", "chrf"] = "loss"
-    """What must get better."""
+    """Metric that must improve."""
 
 
 class CheckpointSettings(Section):
-    """What is kept of a run."""
+    """Checkpoints of a run."""
 
     every: Count = 1000
-    """Steps between checkpoints; there is one more at the end and at each evaluation."""
+    """Steps between checkpoints; also saved at each evaluation and at the end."""
     keep_last: Count = 3
-    """Newest checkpoints kept, besides the best by loss and the best by BLEU."""
+    """Newest checkpoints to keep, besides the best by loss and the best by BLEU."""
     average: CountOrNone = 0
-    """Checkpoints whose weights are averaged at the end, into `checkpoints/averaged`; 0 is none."""
+    """Checkpoints to average at the end, into `checkpoints/averaged`; 0: none."""
     average_of: Literal["last", "best"] = "last"
-    """Which ones: the newest, or the best by validation loss; as many are kept."""
+    """Checkpoints to average: the newest, or the best by validation loss."""
 
 
 class DecodingSettings(Section):
-    """How translations are searched for."""
+    """Beam search."""
 
     beam: Annotated[int, Field(ge=1, le=256)] = 4
-    """Hypotheses kept for each sentence."""
+    """Beam size."""
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
-    """Length penalty: scores are divided by ((5 + length) / 6)^alpha."""
+    """Exponent of the length penalty: scores are divided by ((5 + length) / 6)^length_penalty."""
     max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
-    """Longest translation as a multiple of the source's tokens, 20 tokens added."""
+    """Maximum length of a translation, as a multiple of the source tokens, plus 20 tokens."""
     no_repeat_ngram: Annotated[int, Field(ge=0, le=100)] = 0
-    """Runs of this many tokens never occur twice in a translation; 0 is off."""
+    """N-grams of this size never occur twice in a translation; 0: no limit."""
     coverage_penalty: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Weight of the penalty for source tokens that no attention fell on; 0 is off."""
+    """Weight of the penalty for source tokens without attention; 0: none."""
     batch_tokens: Annotated[int, Field(ge=16, le=10**7)] = 4096
-    """Source tokens translated at once, the beam not counted. A GPU takes more, as far as its memory allows."""
+    """Source tokens of a decoding batch, not counting the beam. A GPU takes more if its memory allows."""
 
 
 class MoneySettings(Section):
-    """What machines cost, so that a run can say what it has cost and will."""
+    """Prices of the machines, for the cost of a run."""
 
     price_per_hour: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = ()
-    """Of each machine in the order of `--hosts`, such as [2.1, 0.9]; a single one is that of every machine."""
+    """Price of each machine in the order of `--hosts`, such as [2.1, 0.9]; a single price applies to all."""
     currency: Annotated[str, Field(min_length=1, max_length=12)] = "USD"
-    """What prices are in."""
+    """Currency of the prices."""
 
 
 class Settings(Section):
-    """The whole."""
+    """All settings, by section."""
 
     corpus: CorpusSettings = CorpusSettings()
     cleaning: CleaningSettings = CleaningSettings()

@@ -1,4 +1,4 @@
-"""What a person sees in a terminal: progress bars, tables, numbers with units."""
+"""Terminal output: progress bars, tables, and numbers with units."""
 
 import contextlib
 import time
@@ -16,12 +16,12 @@ PLAIN_INTERVAL_S = 10.0
 
 
 def count(number: float) -> str:
-    """12,345 as people write it."""
+    """A number with thousands separators: 12,345."""
     return f"{number:,.0f}"
 
 
 def size(number_bytes: float) -> str:
-    """A number of bytes in the unit that suits it; decimal, as disks and networks are sold."""
+    """A number of bytes with a decimal unit, as disks and networks use: 12.3 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if number_bytes < 1000:
             return f"{number_bytes:.0f} {unit}" if unit == "B" else f"{number_bytes:.1f} {unit}"
@@ -30,7 +30,7 @@ def size(number_bytes: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A span of time with the two units that matter."""
+    """A duration in its two largest units: 3 min 05 s."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -41,15 +41,17 @@ def span(seconds: float) -> str:
 
 
 def table(*columns: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
-    """A table without boxes; the columns whose numbers are in `right` align to the right."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    """A table without borders; the column indexes in `right` are right-aligned."""
+    borderless = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+    )
     for index, column in enumerate(columns):
-        made.add_column(column, justify="right" if index in right else "left", overflow="fold")
-    return made
+        borderless.add_column(column, justify="right" if index in right else "left", overflow="fold")
+    return borderless
 
 
 class _CountColumn(ProgressColumn):
-    """How much is done, of how much where that is known."""
+    """Units done, and the total if known."""
 
     def render(self, task: Task) -> Text:
         if not task.completed:
@@ -59,7 +61,7 @@ class _CountColumn(ProgressColumn):
 
 
 class _RateColumn(ProgressColumn):
-    """Items a second, and how long the rest will take where the total is known."""
+    """Units per second, and the time left if the total is known."""
 
     def render(self, task: Task) -> Text:
         if task.finished or not task.speed:
@@ -72,7 +74,7 @@ class _RateColumn(ProgressColumn):
 
 @contextlib.contextmanager
 def progress_bars(console: Console) -> Iterator[Progress]:
-    """Bars on a terminal; elsewhere (a log file, a pipe) a plain line now and then."""
+    """Progress bars on a terminal; in a log file or pipe, a plain line every `PLAIN_INTERVAL_S` seconds."""
     if not console.is_terminal:
         yield _plain_lines(console)
         return
@@ -82,7 +84,7 @@ def progress_bars(console: Console) -> Iterator[Progress]:
 
         def show(task: str, done: int, total: int | None) -> None:
             if task not in tasks:
-                for earlier in tasks.values():  # A task without a known total is done when the next begins.
+                for earlier in tasks.values():  # A task without a known total is done when the next one starts.
                     bars.update(bars.task_ids[earlier], total=bars.tasks[earlier].completed)
                 tasks[task] = len(bars.tasks)
                 bars.add_task(task, total=total)
@@ -94,12 +96,12 @@ def progress_bars(console: Console) -> Iterator[Progress]:
 
 
 def _plain_lines(console: Console) -> Progress:
-    last: dict[str, float] = {}
+    last_shown_at: dict[str, float] = {}
 
     def show(task: str, done: int, total: int | None) -> None:
-        if task in last and time.monotonic() - last[task] < PLAIN_INTERVAL_S and done != total:
+        if task in last_shown_at and time.monotonic() - last_shown_at[task] < PLAIN_INTERVAL_S and done != total:
             return
-        last[task] = time.monotonic()
+        last_shown_at[task] = time.monotonic()
         so_far = "" if done == 0 else f": {count(done)}" if total is None else f": {count(done)} of {count(total)}"
         console.print(f"{task}{so_far}", highlight=False)
 

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.corpus import cleaning
@@ -10,14 +10,14 @@ from dragoman.settings import ALL_RULES, CleaningSettings
 EN_DE = Languages("en", "de")
 
 
-def clean(source: str | bytes, target: str | bytes, languages: Languages = EN_DE, **settings):
-    cleaner = Cleaner(CleaningSettings(**settings), languages)
+def clean(source: str | bytes, target: str | bytes, languages: Languages = EN_DE, **changes):
+    cleaner = Cleaner(CleaningSettings(**changes), languages)
     sides = [side.encode() if isinstance(side, str) else side for side in (source, target)]
     result = cleaner.clean(*sides)
     return result, {rule: count.pairs for rule, count in cleaner.counts.items() if count.pairs}
 
 
-def test_a_good_pair_passes_untouched():
+def test_a_good_pair_is_not_changed():
     assert clean("The house is old.", "Das Haus ist alt.") == (("The house is old.", "Das Haus ist alt."), {})
 
 
@@ -38,7 +38,7 @@ def test_a_good_pair_passes_untouched():
         ("script", "这是一段文字", "Das ist ein Text."),
     ],
 )
-def test_each_dropping_rule_drops_and_is_counted(rule, source, target):
+def test_each_filtering_rule_drops_its_pair_and_counts_it(rule, source, target):
     result, counts = clean(source, target)
     assert result is None
     assert counts[rule] == 1
@@ -46,7 +46,7 @@ def test_each_dropping_rule_drops_and_is_counted(rule, source, target):
 
 
 @pytest.mark.parametrize("rule", ["mojibake", "words", "ratio", "identical", "script", "empty", "invalid_utf8"])
-def test_a_rule_that_is_off_drops_nothing(rule):
+def test_a_disabled_rule_drops_nothing(rule):
     pairs = {
         "mojibake": ("cafÃ© here", "Café hier"),
         "words": ("word " * 90, "Wort " * 90),
@@ -66,27 +66,27 @@ def test_control_characters_are_removed_and_counted():
     assert counts == {"control_characters": 1}
 
 
-def test_text_comes_into_normal_form():
+def test_text_is_brought_into_normal_form():
     result, counts = clean("Zoe\u0308 speaks.", "Zoe\u0308 spricht.")
     assert result == ("Zo\u00eb speaks.", "Zo\u00eb spricht.")
     assert counts == {"normal_form": 1}
 
 
-def test_white_space_of_every_kind_is_folded():
+def test_whitespace_of_every_kind_is_collapsed():
     assert clean("  a\u00a0 b\u2028c\td ", "w x\u3000y z")[0] == ("a b c d", "w x y z")
 
 
-def test_a_word_limit_counts_both_sides_and_its_ends_are_allowed():
+def test_word_limits_apply_to_both_sides_and_are_inclusive():
     assert clean("a " * 80, "b " * 80)[0] is not None
     assert clean("a " * 80, "b " * 81)[0] is None
     assert clean("one", "eins zwei", min_words=2)[0] is None
 
 
-def test_names_in_another_script_are_no_reason_to_drop():
+def test_a_few_letters_of_another_script_are_allowed():
     assert clean("The letter Ж is Cyrillic.", "Der Buchstabe Ж ist kyrillisch.")[0] is not None
 
 
-def test_a_language_of_unknown_script_is_not_judged():
+def test_a_language_with_an_unknown_script_is_not_checked():
     assert script_of("tlh") is None
     assert clean("Here is the text.", "Вот этот текст.", Languages("en", "tlh"))[0] is not None
 
@@ -95,8 +95,9 @@ def test_a_region_does_not_change_the_script():
     assert script_of("pt-BR") == script_of("pt")
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
-def test_a_cleaned_pair_is_clean(source, target):
+def test_cleaning_a_cleaned_pair_changes_nothing(source, target):
     result, _ = clean(source.encode(errors="replace"), target.encode(errors="replace"))
     if result is not None:
         again, counts = clean(*result)
@@ -105,12 +106,13 @@ def test_a_cleaned_pair_is_clean(source, target):
         assert all("\n" not in side and "\t" not in side and side == side.strip() for side in result)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_any_bytes_are_cleaned_or_dropped_and_never_crash(source, target):
+def test_any_bytes_are_cleaned_or_dropped_without_an_exception(source, target):
     clean(source, target)
 
 
-def test_counts_keep_a_few_short_samples():
+def test_rule_counts_keep_a_few_short_samples():
     count = RuleCount()
     for number in range(10):
         count.add(f"{number} " + "x" * 500, "y")

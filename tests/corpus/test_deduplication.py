@@ -1,5 +1,5 @@
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.corpus import deduplication
@@ -8,17 +8,18 @@ from dragoman.corpus.deduplication import hash_line, hashes_from, mark_duplicate
 blocks_of_words = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), max_size=6)
 
 
+@settings(deadline=None)
 @given(blocks_of_words, st.integers(1, 5))
-def test_all_but_the_first_of_equal_pairs_are_marked_in_any_number_of_partitions(blocks, partition_pairs):
+def test_all_but_the_first_of_equal_pairs_are_marked_for_any_number_of_partitions(blocks, partition_pairs):
     hashes = [hashes_from(b"".join(hash_line(word.encode()) for word in block)) for block in blocks]
-    whole, deduplication.PARTITION_PAIRS = deduplication.PARTITION_PAIRS, partition_pairs
+    default, deduplication.PARTITION_PAIRS = deduplication.PARTITION_PAIRS, partition_pairs
     try:
         marked = mark_duplicates([len(block) for block in blocks], hashes.__getitem__)
     finally:
-        deduplication.PARTITION_PAIRS = whole
+        deduplication.PARTITION_PAIRS = default
     words = [word for block in blocks for word in block]
-    assert marked.tolist() == [word in words[:place] for place, word in enumerate(words)]
+    assert marked.tolist() == [word in words[:position] for position, word in enumerate(words)]
 
 
-def test_nothing_is_no_problem():
+def test_no_blocks_give_an_empty_mask():
     assert mark_duplicates([], lambda block: np.empty((0, 2), np.uint64)).size == 0

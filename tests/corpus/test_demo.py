@@ -1,4 +1,4 @@
-"""The demo corpus: its German is right, its splits are fair, and it is the same everywhere."""
+"""The demo corpus: correct German, disjoint splits, and reproducible text."""
 
 import os
 import random
@@ -31,10 +31,11 @@ from dragoman.corpus.demo.german import german
 from dragoman.corpus.demo.lexicon import Name, Phrase, load_lexicon
 from dragoman.corpus.demo.morphology import CASES, COLUMNS, decline_adjective, decline_noun, infinitive, past_participle
 from dragoman.corpus.demo.numbers_and_dates import clock_time, date, number, price
-from dragoman.corpus.demo.sentence_generator import Author
+from dragoman.corpus.demo.sentence_generator import SentenceGenerator
 
 LEXICON = load_lexicon()
-NOUN, VERB, ADJECTIVE, MODAL, LINK = LEXICON.nouns, LEXICON.verbs, LEXICON.adjectives, LEXICON.modals, LEXICON.links
+NOUN, VERB, ADJECTIVE, MODAL = LEXICON.nouns, LEXICON.verbs, LEXICON.adjectives, LEXICON.modals
+CONJUNCTION = LEXICON.conjunctions
 ME, YOU, HE, SHE, WE, THEY = (Pronoun(p) for p in (Person.I, Person.YOU, Person.HE, Person.SHE, Person.WE, Person.THEY))
 ANNA = Name("Anna", "Anna", "woman_name")
 BERLIN = Name("Berlin", "Berlin", "town")
@@ -165,7 +166,7 @@ GOLDEN = [
     ),
     (says(SHE, "pick|up", direct=HE), "She picks him up.", "Sie holt ihn ab."),
     (
-        Sentence(Clause(HE, VERB["forget.to"]), LINK["to"], Clause(HE, VERB["close"], direct=the("door"))),
+        Sentence(Clause(HE, VERB["forget.to"]), CONJUNCTION["to"], Clause(HE, VERB["close"], direct=the("door"))),
         "He forgets to close the door.",
         "Er vergisst, die Tür zuzumachen.",
     ),
@@ -242,38 +243,43 @@ GOLDEN = [
     ),
     # subordinate clauses
     (
-        Sentence(Clause(ME, VERB["sleep"]), LINK["because"], Clause(ME, VERB["be"], attribute=is_("tired"))),
+        Sentence(Clause(ME, VERB["sleep"]), CONJUNCTION["because"], Clause(ME, VERB["be"], attribute=is_("tired"))),
         "I sleep because I am tired.",
         "Ich schlafe, weil ich müde bin.",
     ),
     (
-        Sentence(Clause(SHE, VERB["know"]), LINK["that"], Clause(HE, VERB["get|up"])),
+        Sentence(Clause(SHE, VERB["know"]), CONJUNCTION["that"], Clause(HE, VERB["get|up"])),
         "She knows that he gets up.",
         "Sie weiß, dass er aufsteht.",
     ),
     (
         Sentence(
-            Clause(WE, VERB["stay"], place=inside("house")), LINK["if"], Clause(Pronoun(Person.IT), VERB["rain"]), True
+            Clause(WE, VERB["stay"], place=inside("house")),
+            CONJUNCTION["if"],
+            Clause(Pronoun(Person.IT), VERB["rain"]),
+            True,
         ),
         "If it rains, we stay in the house.",
         "Wenn es regnet, bleiben wir im Haus.",
     ),
     (
-        Sentence(Clause(HE, VERB["ask.whether"]), LINK["whether"], Clause(SHE, VERB["come|back"], tense=Tense.PERFECT)),
+        Sentence(
+            Clause(HE, VERB["ask.whether"]), CONJUNCTION["whether"], Clause(SHE, VERB["come|back"], tense=Tense.PERFECT)
+        ),
         "He asks whether she has come back.",
         "Er fragt, ob sie zurückgekommen ist.",
     ),
     (
-        Sentence(Clause(THEY, VERB["wait"]), LINK["in order to"], Clause(THEY, VERB["pick|up"], direct=ME)),
+        Sentence(Clause(THEY, VERB["wait"]), CONJUNCTION["in order to"], Clause(THEY, VERB["pick|up"], direct=ME)),
         "They wait in order to pick me up.",
         "Sie warten, um mich abzuholen.",
     ),
     (
-        Sentence(Clause(SHE, VERB["laugh"]), LINK["but"], Clause(HE, VERB["cry"])),
+        Sentence(Clause(SHE, VERB["laugh"]), CONJUNCTION["but"], Clause(HE, VERB["cry"])),
         "She laughs, but he cries.",
         "Sie lacht, aber er weint.",
     ),
-    # comparison and figures
+    # comparison and numbers
     (
         says(the("horse"), "be", attribute=is_("big", than=the("dog"))),
         "The horse is bigger than the dog.",
@@ -297,7 +303,9 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("sentence", "in_english", "in_german"), GOLDEN, ids=[row[1] for row in GOLDEN])
-def test_a_structure_is_written_rightly_in_both_languages(sentence: Sentence, in_english: str, in_german: str) -> None:
+def test_a_structure_gives_the_expected_text_in_both_languages(
+    sentence: Sentence, in_english: str, in_german: str
+) -> None:
     assert english(sentence) == in_english
     assert german(sentence) == in_german
 
@@ -319,7 +327,7 @@ def test_a_structure_is_written_rightly_in_both_languages(sentence: Sentence, in
         ),
     ],
 )
-def test_adjectives_end_as_gender_case_and_article_demand(declension: str, rows: list[str]) -> None:
+def test_adjectives_are_declined_by_gender_case_and_article(declension: str, rows: list[str]) -> None:
     good = ADJECTIVE["good"]
     forms = [" ".join(decline_adjective(good, declension, case, column) for column in COLUMNS) for case in CASES]
     assert forms == rows
@@ -334,19 +342,19 @@ def test_adjectives_end_as_gender_case_and_article_demand(declension: str, rows:
         ("car", "Auto Auto Auto Autos", "Autos Autos Autos Autos"),
     ],
 )
-def test_nouns_decline(noun: str, singular: str, plural: str) -> None:
+def test_nouns_are_declined(noun: str, singular: str, plural: str) -> None:
     assert " ".join(decline_noun(NOUN[noun], case, False) for case in CASES) == singular
     assert " ".join(decline_noun(NOUN[noun], case, True) for case in CASES) == plural
 
 
-def test_separable_and_prefixed_verbs_build_their_participles() -> None:
+def test_separable_and_prefixed_verbs_form_their_participles() -> None:
     verbs = ["open", "sell", "repair", "try|on", "work", "answer", "invite"]
     expected = ["aufgemacht", "verkauft", "repariert", "anprobiert", "gearbeitet", "geantwortet", "eingeladen"]
     assert [past_participle(VERB[key]) for key in verbs] == expected
     assert [infinitive(VERB[key], with_zu=True) for key in ("open", "read")] == ["aufzumachen", "zu lesen"]
 
 
-def test_figures_follow_each_language() -> None:
+def test_numbers_prices_and_times_follow_each_language() -> None:
     assert (number(3).de, number(17).de, number(1250)) == ("drei", "17", Phrase("1,250", "1.250"))
     assert clock_time(1, 0) == Phrase("at one o'clock", "um ein Uhr")
     assert clock_time(6, 45) == Phrase("at a quarter to seven", "um Viertel vor sieben")
@@ -360,7 +368,7 @@ def corpus() -> DemoCorpus:
     return generate(50_000)
 
 
-def test_a_corpus_has_the_sizes_asked_for(corpus: DemoCorpus) -> None:
+def test_a_corpus_has_the_requested_sizes(corpus: DemoCorpus) -> None:
     assert (len(corpus.train), len(corpus.valid), len(corpus.test)) == (50_000, 500, 500)
     small = generate(10, seed=3, valid=2, test=4)
     assert (len(small.train), len(small.valid), len(small.test)) == (10, 2, 4)
@@ -371,7 +379,7 @@ def test_no_english_sentence_occurs_twice(corpus: DemoCorpus) -> None:
     assert len(set(sources)) == len(sources)
 
 
-def test_each_english_sentence_has_one_translation_whatever_the_seed(corpus: DemoCorpus) -> None:
+def test_each_english_sentence_has_one_translation_for_all_seeds(corpus: DemoCorpus) -> None:
     translations = dict(corpus.train)
     other = generate(8_000, seed=2)
     shared = [(source, target) for source, target in other.train if source in translations]
@@ -387,7 +395,7 @@ def test_sentences_are_short_and_clean(corpus: DemoCorpus) -> None:
             assert re.fullmatch(r"[A-ZÄÖÜ].*[.?]|\d.*[.?]", text), text
 
 
-def test_every_lemma_is_frequent_in_training(corpus: DemoCorpus) -> None:
+def test_every_word_of_the_lexicon_is_frequent_in_training(corpus: DemoCorpus) -> None:
     text = "\n".join(source.lower() for source, _ in corpus.train)
     counts = Counter(re.findall(r"[\w-]+", text))
     lemmas = {noun.en: {noun.en, noun_form(noun, plural=True)} for noun in NOUN.values()}
@@ -401,21 +409,21 @@ def test_every_lemma_is_frequent_in_training(corpus: DemoCorpus) -> None:
 
 
 def test_held_out_combinations_occur_in_every_test_sentence_and_nowhere_else(corpus: DemoCorpus) -> None:
-    """Draws the sentences again, as structures, and looks their texts up in the splits."""
+    """Generate the sentences again as structures, and look up their text in the splits."""
     held_out = held_out_combinations(LEXICON, seed=1)
     assert len(held_out) > 50
-    familiar = {source for source, _ in corpus.train + corpus.valid}
-    unfamiliar = {source for source, _ in corpus.test}
-    author = Author(LEXICON, random.Random(1))
+    training = {source for source, _ in corpus.train + corpus.valid}
+    testing = {source for source, _ in corpus.test}
+    generator = SentenceGenerator(LEXICON, random.Random(1))
     for _ in range(8_000):
-        sentence = author.sentence()
+        sentence = generator.sentence()
         source = english(sentence)
-        assert source not in familiar or held_out.isdisjoint(combinations(sentence)), source
-        assert source not in unfamiliar or not held_out.isdisjoint(combinations(sentence)), source
+        assert source not in training or held_out.isdisjoint(combinations(sentence)), source
+        assert source not in testing or not held_out.isdisjoint(combinations(sentence)), source
 
 
-def test_held_out_pairs_of_adjective_and_noun_never_stand_side_by_side_in_training(corpus: DemoCorpus) -> None:
-    # "clean" is left out: "They clean sofas" is the verb.
+def test_held_out_adjectives_and_nouns_are_never_adjacent_in_training(corpus: DemoCorpus) -> None:
+    # "clean" is left out, because it is also a verb: "They clean sofas".
     held_out = held_out_combinations(LEXICON, seed=1)
     adjectives = [(word, noun) for word, noun in held_out if word in ADJECTIVE and word not in VERB]
     pairs = {(word, form) for word, noun in adjectives for form in (noun, noun_form(NOUN[noun], plural=True))}
@@ -427,7 +435,7 @@ def test_held_out_pairs_of_adjective_and_noun_never_stand_side_by_side_in_traini
     assert pairs.isdisjoint(seen)
 
 
-def test_every_held_out_word_occurs_in_training_in_other_company(corpus: DemoCorpus) -> None:
+def test_every_held_out_word_occurs_in_training_in_other_combinations(corpus: DemoCorpus) -> None:
     words = set(re.findall(r"\w+", "\n".join(target for _, target in corpus.train)))
     unseen = {word for _, target in corpus.test for word in re.findall(r"[^\W\d]+", target)} - words
     assert len(unseen) <= 3, unseen
@@ -437,7 +445,7 @@ def test_another_seed_holds_out_other_combinations() -> None:
     assert held_out_combinations(LEXICON, 1) != held_out_combinations(LEXICON, 2)
 
 
-def test_the_corpus_is_the_same_whatever_the_hash_seed() -> None:
+def test_the_corpus_does_not_depend_on_the_hash_seed() -> None:
     program = "from dragoman.corpus.demo import generate; print(ascii(generate(500, seed=7)))"
     environment = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""From text to a data set: whole, exact, and never half."""
+"""Preparation of a data set: exact, resumable and atomic."""
 
 import hashlib
 import json
@@ -18,6 +18,7 @@ from dragoman.corpus.dataset import DataSet, Manifest
 from dragoman.corpus.preparation import prepare
 from dragoman.corpus.sources import Languages, Source
 from dragoman.errors import CorpusError, DragomanError
+from dragoman.files import locked
 from dragoman.recipe import resolve
 from dragoman.settings import Settings
 
@@ -65,12 +66,12 @@ def test_every_pair_is_in_exactly_one_split(source, tmp_path):
     data = make(corpus_of(source), tmp_path / "data")
     pairs = [pair for split in ("train", "valid", "test") for pair in decoded(data, split)]
     assert sorted(pairs) == sorted(PAIRS.train)
-    assert {split: volume.pairs for split, volume in data.manifest.splits.items()} == {
+    assert {split: counts.pairs for split, counts in data.manifest.splits.items()} == {
         "train": 2430, "valid": 50, "test": 20,
     }  # fmt: skip
 
 
-def test_held_out_text_is_that_of_its_tokens(source, tmp_path):
+def test_the_text_of_a_held_out_set_matches_its_tokens(source, tmp_path):
     data = make(corpus_of(source), tmp_path / "data")
     assert list(zip(*data.text("valid"), strict=True)) == decoded(data, "valid")
 
@@ -81,12 +82,12 @@ def test_training_pairs_are_shuffled(source, tmp_path):
     assert abs(np.corrcoef(order, range(300))[0, 1]) < 0.2
 
 
-def test_the_number_of_workers_changes_no_byte(source, tmp_path):
+def test_the_number_of_workers_does_not_change_the_result(source, tmp_path):
     one, three = (make(corpus_of(source), tmp_path / str(workers), workers=workers) for workers in (1, 3))
     assert digest_of(one.path) == digest_of(three.path)
 
 
-def test_the_seed_changes_the_order_and_the_hash(source, tmp_path):
+def test_the_seed_changes_the_identity(source, tmp_path):
     other = SETTINGS.model_copy(update={"corpus": SETTINGS.corpus.model_copy(update={"seed": 2})})
     data = [make(corpus_of(source), tmp_path / name, settings) for name, settings in (("a", SETTINGS), ("b", other))]
     assert data[0].manifest.identity != data[1].manifest.identity
@@ -117,7 +118,7 @@ def test_the_manifest_survives_json_and_names_every_file(source, tmp_path):
     }
 
 
-def test_named_sets_keep_every_line_and_are_kept_out_of_training(source, tmp_path):
+def test_given_evaluation_sets_keep_every_line_and_are_removed_from_training(source, tmp_path):
     evaluation = [*PAIRS.valid, ("", ""), ("same", "same"), PAIRS.train[7], PAIRS.valid[0]]
     valid = write_tsv(tmp_path / "valid.tsv", evaluation)
     data = make(corpus_of(source, valid=(valid,)), tmp_path / "data")
@@ -126,7 +127,7 @@ def test_named_sets_keep_every_line_and_are_kept_out_of_training(source, tmp_pat
     assert PAIRS.train[7] not in decoded(data, "train")
 
 
-def test_weights_repeat_or_thin_out_a_source(tmp_path):
+def test_weights_repeat_or_subsample_a_source(tmp_path):
     settings = SETTINGS.model_copy(update={"corpus": resolve(None, ["corpus.valid_pairs=0"]).settings.corpus})
     halves = PAIRS.train[:1000], PAIRS.train[1000:2000]
     sources = [write_tsv(tmp_path / f"{number}.tsv", half) for number, half in enumerate(halves)]
@@ -137,26 +138,26 @@ def test_weights_repeat_or_thin_out_a_source(tmp_path):
     assert 420 < sum(pair in halves[1] for pair in pairs) < 580
 
 
-def test_long_pairs_are_dropped_by_tokens(source, tmp_path):
+def test_pairs_with_too_many_tokens_are_dropped(source, tmp_path):
     settings = SETTINGS.model_copy(update={"cleaning": SETTINGS.cleaning.model_copy(update={"max_tokens": 12})})
     data = make(corpus_of(source), tmp_path / "data", settings)
     assert data.pairs("train").lengths().max() == 12
     assert data.manifest.sources[0].rules["tokens"].pairs > 0
 
 
-def test_a_given_tokenizer_is_used_as_it_is(source, tmp_path):
+def test_a_given_tokenizer_is_used_unchanged(source, tmp_path):
     first = make(corpus_of(source), tmp_path / "first")
     other = write_tsv(tmp_path / "other.tsv", PAIRS.train[:500])
     second = make(corpus_of(other), tmp_path / "second", tokenizer=first.path / "tokenizer.model")
     assert second.tokenizer.model == first.tokenizer.model
 
 
-def test_a_finished_data_set_is_recognised_and_another_is_never_overwritten(source, tmp_path):
+def test_a_finished_data_set_is_recognised_and_replaced_only_with_overwrite(source, tmp_path):
     assert prepare(corpus_of(source), tmp_path / "data", SETTINGS, workers=1)
     before = digest_of(tmp_path / "data")
     assert not prepare(corpus_of(source), tmp_path / "data", SETTINGS, workers=2)
     other = write_tsv(tmp_path / "other.tsv", PAIRS.train[:600])
-    with pytest.raises(DragomanError, match="other inputs or settings: choose another --out, or give --overwrite"):
+    with pytest.raises(DragomanError, match="other inputs or settings: choose another --out, or add --overwrite"):
         prepare(corpus_of(other), tmp_path / "data", SETTINGS, workers=1)
     assert digest_of(tmp_path / "data") == before
     assert prepare(corpus_of(other), tmp_path / "data", SETTINGS, workers=1, overwrite=True)
@@ -164,7 +165,7 @@ def test_a_finished_data_set_is_recognised_and_another_is_never_overwritten(sour
 
 
 @pytest.mark.parametrize("stage", ["Cleaning pairs", "Counting words", "Encoding", "Writing shards"])
-def test_an_interrupted_run_goes_on_and_publishes_no_drafts(source, tmp_path, stage):
+def test_an_interrupted_run_resumes_and_publishes_no_temporary_files(source, tmp_path, stage):
     whole = make(corpus_of(source), tmp_path / "whole")
 
     def interrupt(task: str, done: int, total: int | None) -> None:
@@ -177,7 +178,7 @@ def test_an_interrupted_run_goes_on_and_publishes_no_drafts(source, tmp_path, st
     finished = tmp_path / "data.partial" / "finished"
     finished.mkdir(exist_ok=True)
     (finished / ".draft").mkdir()
-    (finished / ".draft" / "words.tsv").write_text("what a killed writer left")
+    (finished / ".draft" / "words.tsv").write_text("left by a killed process")
     data = make(corpus_of(source), tmp_path / "data")
     assert digest_of(data.path) == digest_of(whole.path)
 
@@ -186,35 +187,33 @@ def test_an_interrupted_run_goes_on_and_publishes_no_drafts(source, tmp_path, st
     ("content", "message"),
     [(b"a\tb\nc\n", r"bad.tsv, line 2"), (b"", "bad.tsv"), (b"\t\n\t\n", "no training pair is left")],
 )
-def test_bad_input_leaves_nothing_behind(tmp_path, content, message):
+def test_bad_input_leaves_no_files(tmp_path, content, message):
     (tmp_path / "bad.tsv").write_bytes(content)
     with pytest.raises(CorpusError, match=message):
         make(corpus_of(Source("bad", (tmp_path / "bad.tsv",), "tsv")), tmp_path / "data")
     assert [path.name for path in tmp_path.iterdir()] == ["bad.tsv"]
 
 
-def test_the_second_of_two_that_make_the_same_data_set_is_told_so(source, tmp_path):
-    from dragoman.corpus.preparation import _locked
-
-    with _locked(tmp_path / "data.partial"), pytest.raises(DragomanError, match="another process"):
+def test_two_processes_cannot_prepare_the_same_data_set(source, tmp_path):
+    with locked(tmp_path / ".data.partial.lock"), pytest.raises(DragomanError, match="in use by another process"):
         make(corpus_of(source), tmp_path / "data")
 
 
-def test_what_is_no_data_set_is_refused(tmp_path):
+def test_a_folder_that_is_not_a_data_set_is_rejected(tmp_path):
     with pytest.raises(DragomanError, match="not a prepared data set"):
         DataSet(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["{", "{}", '{"format": 99}', '{"format": 1, "sources": 3}'])
-def test_a_damaged_manifest_is_refused(source, tmp_path, damage):
+def test_a_damaged_manifest_is_rejected(source, tmp_path, damage):
     (tmp_path / "manifest.json").write_text(damage)
     with pytest.raises(DragomanError, match=r"damaged|format 99"):
         DataSet(tmp_path)
 
 
 @pytest.mark.system
-def test_killed_at_random_moments_it_goes_on_and_ends_with_the_same_bytes(tmp_path):
-    """kill -9 again and again: the name never appears before the data set is whole."""
+def test_a_preparation_killed_at_random_times_gives_the_same_bytes(tmp_path):
+    """Repeated kill -9: the folder appears only when the data set is complete."""
     text = tmp_path / "train.tsv"
     write_tsv(text, demo.generate(20_000, seed=4, valid=1, test=1).train)
     program = (
@@ -238,11 +237,11 @@ def test_killed_at_random_moments_it_goes_on_and_ends_with_the_same_bytes(tmp_pa
 
     assert start(tmp_path / "whole").wait() == 0
     out = tmp_path / "killed"
-    chance = random.Random(7)
+    rng = random.Random(7)
     kills = 0
     while kills < 5:
         process = start(out)
-        time.sleep(chance.uniform(0.4, 2.5))
+        time.sleep(rng.uniform(0.4, 2.5))
         if process.poll() is not None:
             break
         assert not out.exists() or (out / "manifest.json").exists()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.corpus import demo, tokenizer
-from dragoman.corpus.tokenizer import BulkEncoder, Tokenizer, add_words, count_words, train
+from dragoman.corpus.tokenizer import CachedEncoder, Tokenizer, count_words, merge_word_counts, train
 from dragoman.errors import DragomanError
 from dragoman.settings import TokenizerSettings
 
@@ -21,37 +21,37 @@ def trained(request, tmp_path_factory) -> Tokenizer:
     return Tokenizer.load(path)
 
 
-def test_text_comes_back(trained):
+def test_decoding_restores_the_text(trained):
     assert all(trained.decode(trained.encode(line)) == line for line in LINES[:500])
 
 
-def test_what_was_never_seen_is_spelled_in_bytes(trained):
+def test_unseen_characters_are_encoded_as_bytes(trained):
     text = "日本語 und Ωμέγα 🐪"
     assert tokenizer.UNKNOWN not in trained.encode(text)
     assert trained.decode(trained.encode(text)) == text
 
 
-def test_marks_have_their_ids_and_rows_are_a_multiple_of_64(trained):
+def test_special_tokens_have_fixed_ids_and_the_padded_size_is_a_multiple_of_64(trained):
     assert (trained.start, trained.end) == (tokenizer.START, tokenizer.END)
     assert trained.size == 800
     assert trained.padded_size == 832
 
 
-def test_decoding_passes_over_marks_and_padding_rows(trained):
+def test_decoding_skips_special_tokens_and_padding_rows(trained):
     tokens = trained.encode("Der Hund")
     assert trained.decode([trained.start, *tokens, trained.end, trained.padded_size - 1]) == trained.decode(tokens)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(codec="utf-8")))
-def test_words_one_by_one_give_the_tokens_of_the_sentence(trained, text):
-    encoder = BulkEncoder(trained)
+def test_encoding_word_by_word_gives_the_tokens_of_the_sentence(trained, text):
+    encoder = CachedEncoder(trained)
     line = " ".join(text.split())
     tokens = np.frombuffer(encoder.encode(line.encode()), trained.dtype).tolist()
     assert tokens == [*trained.encode(line), trained.end]
 
 
-def test_word_counts_teach_the_same_pieces_as_sentences(tmp_path):
+def test_word_counts_give_the_same_pieces_as_sentences(tmp_path):
     (tmp_path / "lines.txt").write_text("\n".join(LINES))
     sentencepiece.SentencePieceTrainer.train(
         input=str(tmp_path / "lines.txt"), model_prefix=str(tmp_path / "plain"), vocab_size=800, model_type="bpe",
@@ -68,26 +68,26 @@ def test_a_model_without_byte_pieces_is_encoded_sentence_by_sentence(tmp_path):
         input=str(tmp_path / "lines.txt"), model_prefix=str(tmp_path / "plain"), vocab_size=500, minloglevel=2
     )
     given_model = Tokenizer.load(tmp_path / "plain.model")
-    assert not given_model.works_by_word
+    assert not given_model.encodes_word_by_word
     line = "Я 日 本 dog"
-    tokens = np.frombuffer(BulkEncoder(given_model).encode(line.encode()), given_model.dtype).tolist()
+    tokens = np.frombuffer(CachedEncoder(given_model).encode(line.encode()), given_model.dtype).tolist()
     assert tokens == [*given_model.encode(line), given_model.end]
 
 
-def test_counting_words_forgets_the_rarest_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(tokenizer, "WORD_LIMIT", 3)
+def test_the_rarest_words_are_dropped_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(tokenizer, "MAX_WORDS", 3)
     total: Counter[str] = Counter()
-    add_words(total, Counter({"a": 9, "b": 5, "c": 1, "d": 1, "e": 3}))
+    merge_word_counts(total, Counter({"a": 9, "b": 5, "c": 1, "d": 1, "e": 3}))
     assert total == {"a": 9, "b": 5, "e": 3}
 
 
-def test_too_little_text_for_a_tokenizer_is_told_with_a_remedy(tmp_path):
-    with pytest.raises(DragomanError, match=r"choose another tokenizer\.vocabulary"):
+def test_too_little_text_is_reported_with_a_remedy(tmp_path):
+    with pytest.raises(DragomanError, match=r"change tokenizer\.vocabulary_size"):
         train(Counter(), TokenizerSettings(), tmp_path / "tokenizer.model")
     assert not (tmp_path / "tokenizer.model").exists()
 
 
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path):
+def test_a_file_that_is_not_a_tokenizer_is_rejected(tmp_path):
     (tmp_path / "bad.model").write_bytes(b"nonsense")
     with pytest.raises(DragomanError, match="not a SentencePiece model"):
         Tokenizer.load(tmp_path / "bad.model")

@@ -15,7 +15,8 @@ from dragoman.distributed.choose_exchange import (
     fixed,
     measure_link,
 )
-from dragoman.distributed.exchange import LocalSteps, Synchronous
+from dragoman.distributed.exchange.local_steps import LocalSteps
+from dragoman.distributed.exchange.synchronous import SynchronousExchange
 from dragoman.settings import ExchangeSettings
 
 from .thread_workers import ThreadWorkers
@@ -28,7 +29,7 @@ BASE = 61_000_000
 def bytes_a_step(choice: Choice) -> float:
     """What a parameter costs on the wire, over the steps."""
     if choice.method == "local":
-        return {"bf16": 2, "int8": 1}[choice.wire] / choice.every
+        return {"bf16": 2, "int8": 1}[choice.wire_format] / choice.every
     return {"plain": 4, "bf16": 2}[choice.method]
 
 
@@ -46,7 +47,7 @@ def bytes_a_step(choice: Choice) -> float:
 )
 def test_a_link_gets_the_method_that_it_can_carry(mbit_per_s, method, every, wire):
     choice = choose(Conditions(MeasuredLink(1e-4, mbit_per_s * MBIT), compute_s=2.0, parameters=BASE, world=2))
-    assert choice.dials == (method, every, wire)
+    assert choice.options == (method, every, wire)
     assert f"{mbit_per_s:,} Mbit/s" in choice.reason
 
 
@@ -77,19 +78,24 @@ def test_what_happens_behind_the_steps_is_done_before_they_are(link, compute_s, 
     conditions = Conditions(link, compute_s, parameters, world)
     choice = choose(conditions)
     if choice.method == "local" and "have to wait" not in choice.reason:
-        taken_s = conditions.exchange_s(2) if choice.wire == "bf16" else conditions.gather_s(1)
+        taken_s = conditions.exchange_s(2) if choice.wire_format == "bf16" else conditions.gather_s(1)
         assert taken_s <= choice.every * compute_s
-        assert world == 4 or (choice.wire == "int8") == (world < 4)
+        assert world == 4 or (choice.wire_format == "int8") == (world < 4)
 
 
 def test_a_method_that_is_set_is_taken_with_its_dials():
-    assert fixed(ExchangeSettings(method="bf16")).dials == ("bf16", 1, "bf16")
-    assert fixed(ExchangeSettings(method="local", every=9, wire="int8")).dials == ("local", 9, "int8")
+    assert fixed(ExchangeSettings(method="bf16")).options == ("bf16", 1, "bf16")
+    assert fixed(ExchangeSettings(method="local", every=9, wire_format="int8")).options == ("local", 9, "int8")
 
 
 @pytest.mark.parametrize(
     ("method", "kind"),
-    [("plain", Synchronous), ("bf16", Synchronous), ("powersgd", Synchronous), ("local", LocalSteps)],
+    [
+        ("plain", SynchronousExchange),
+        ("bf16", SynchronousExchange),
+        ("powersgd", SynchronousExchange),
+        ("local", LocalSteps),
+    ],
 )
 def test_every_method_of_the_settings_can_be_built(method, kind):
     settings = ExchangeSettings(method=method)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dragoman.distributed import elastic_cluster, process_group
-from dragoman.distributed.elastic_cluster import ElasticCluster, Light
+from dragoman.distributed.elastic_cluster import ElasticCluster, LighthouseConnection
 from dragoman.distributed.process_group import WorkersLostError
 
 from .thread_workers import impatient
@@ -76,25 +76,25 @@ class Workers:
             self.present[worker] = ElasticCluster(self._addresses, worker, self._job, 1, torch.device("cpu"))
 
     def go(self, worker: int) -> None:
-        self.present.pop(worker).leave()
+        self.present.pop(worker).close()
 
     def freeze(self, worker: int) -> None:
         """Let no lighthouse hear of a worker any more, which itself notices nothing."""
-        for light in self.present[worker]._lights:
-            light.close()
+        for connection in self.present[worker]._lighthouses:
+            connection.close()
 
     def thaw(self, worker: int) -> None:
-        worker = self.present[worker]
-        worker._lights = [Light(address, worker._name) for address in self._addresses]
+        cluster = self.present[worker]
+        cluster._lighthouses = [LighthouseConnection(address, cluster._name) for address in self._addresses]
 
     def notice_death(self, lighthouse: int) -> None:
         """Wait until no worker would ask a lighthouse any more."""
-        while any(worker._lights[lighthouse].answers for worker in self.present.values()):
+        while any(worker._lighthouses[lighthouse].answers for worker in self.present.values()):
             time.sleep(0.05)
 
     def do(self, work: Callable[[ElasticCluster], T], workers: Sequence[int] | None = None) -> list[T]:
-        workers = [self.present[worker] for worker in workers or sorted(self.present)]
-        return [done.result(PATIENCE_S) for done in [self._pool.submit(work, worker) for worker in workers]]
+        clusters = [self.present[worker] for worker in workers or sorted(self.present)]
+        return [done.result(PATIENCE_S) for done in [self._pool.submit(work, cluster) for cluster in clusters]]
 
     def meet(self, *workers: int) -> None:
         """Let these workers look around, through losses, until each is in a world of just them."""
@@ -107,17 +107,17 @@ class Workers:
         self._pool.shutdown(wait=False, cancel_futures=True)
         # The interpreter must not end while one of them is inside of torchft.
         for thread in threading.enumerate():
-            if thread.name.startswith("beats for"):
+            if thread.name.startswith("heartbeats to"):
                 thread.join(PATIENCE_S)
 
 
 def _look_around(worker: ElasticCluster, wanted: Sequence[str]) -> None:
     while True:
         try:
-            worker.renew()
-            worker.gather("all are here")
-        except WorkersLostError:
-            worker.lose()
+            worker.refresh()
+            worker.all_gather_json("all are here")
+        except WorkersLostError as lost:
+            worker.leave_world(lost)
             continue
         if list(map(str, worker.members)) == wanted:
             return
@@ -131,12 +131,12 @@ def workers(lighthouses: list[Lighthouse]) -> Iterator[Workers]:
 
 
 def count(worker: ElasticCluster) -> float:
-    return worker.sum(torch.ones(1)).item()
+    return worker.all_reduce(torch.ones(1)).item()
 
 
-def test_a_job_begins_when_all_are_there_with_ranks_in_the_order_of_slots(workers):
+def test_a_job_begins_when_all_are_there_with_ranks_in_the_order_of_workers(workers):
     workers.come(2, 0, 1)
-    assert workers.do(lambda worker: worker.renew()) == [True] * 3
+    assert workers.do(lambda worker: worker.refresh()) == [True] * 3
     assert workers.do(lambda worker: worker.rank) == [0, 1, 2]
     assert workers.do(count) == [3, 3, 3]
 
@@ -145,7 +145,7 @@ def test_as_long_as_nobody_comes_or_goes_the_world_stays(workers):
     workers.come(0, 1, 2)
     workers.meet(0, 1, 2)
     for _ in range(3):
-        assert workers.do(lambda worker: worker.renew()) == [False] * 3
+        assert workers.do(lambda worker: worker.refresh()) == [False] * 3
 
 
 def test_whoever_has_waited_long_enough_begins_without_the_rest(workers, monkeypatch):
@@ -172,7 +172,7 @@ def test_a_worker_that_is_no_longer_counted_is_told_as_lost(workers):
 
     def lose(worker: ElasticCluster) -> list[str]:
         try:
-            while not worker.renew():
+            while not worker.refresh():
                 pass
         except WorkersLostError as lost:
             return [str(member) for member, _ in lost.missing]
@@ -194,7 +194,7 @@ def test_a_worker_that_froze_and_noticed_nothing_meets_the_others_again(workers)
 def test_what_was_sent_in_earlier_worlds_still_counts(workers):
     workers.come(0, 1, 2)
     workers.meet(0, 1, 2)
-    workers.do(lambda worker: worker.sum(torch.ones(3000)))
+    workers.do(lambda worker: worker.all_reduce(torch.ones(3000)))
     before = workers.do(lambda worker: worker.bytes_sent, [0, 2])
     workers.go(1)
     workers.meet(0, 2)
@@ -213,5 +213,5 @@ def test_the_loss_of_lighthouses_changes_nothing_as_long_as_no_worker_is_lost(wo
     workers.meet(1, 2)
     lighthouses[1].kill()
     workers.notice_death(1)
-    assert workers.do(lambda worker: worker.renew()) == [False] * 2
+    assert workers.do(lambda worker: worker.refresh()) == [False] * 2
     assert workers.do(count) == [2, 2]

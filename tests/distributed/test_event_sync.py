@@ -13,22 +13,22 @@ from .thread_workers import ThreadCluster, ThreadWorkers
 STEPS = [event for event in made_run(5) if isinstance(event, StepDone)]
 
 
-def cut(rank: int, step: int) -> MicroBatchesSplit:
+def split_event(rank: int, step: int) -> MicroBatchesSplit:
     return MicroBatchesSplit(worker=rank, step=step, micro_batches=2, reason="memory")
 
 
-def told(crew: ThreadWorkers, folder_of, *rounds) -> None:
+def synced(workers: ThreadWorkers, folder_of, *rounds) -> None:
     """Let every worker record the events of each round, and then exchange."""
-    posts = {cluster.rank: EventSync(RunFolder(folder_of(cluster))) for cluster in crew.clusters}
+    event_syncs = {cluster.rank: EventSync(RunFolder(folder_of(cluster))) for cluster in workers.clusters}
 
     def work(cluster: ThreadCluster) -> None:
-        disks = find_shared_storage(cluster, folder_of(cluster))
+        storage = find_shared_storage(cluster, folder_of(cluster))
         for events in rounds:
             for event in events(cluster.rank):
-                posts[cluster.rank].add(event)
-            posts[cluster.rank].exchange(cluster, disks)
+                event_syncs[cluster.rank].add(event)
+            event_syncs[cluster.rank].sync(cluster, storage)
 
-    crew(work)
+    workers(work)
 
 
 def kinds(folder, worker: int) -> Counter[type[Event]]:
@@ -36,20 +36,25 @@ def kinds(folder, worker: int) -> Counter[type[Event]]:
 
 
 def test_every_disk_gets_what_the_workers_of_others_recorded(tmp_path):
-    with ThreadWorkers("a", "a", "b", "c") as crew:
-        told(crew, lambda cluster: tmp_path / cluster.host, lambda rank: [cut(rank, 1)], lambda rank: [cut(rank, 2)])
+    with ThreadWorkers("a", "a", "b", "c") as workers:
+        synced(
+            workers,
+            lambda cluster: tmp_path / cluster.host,
+            lambda rank: [split_event(rank, 1)],
+            lambda rank: [split_event(rank, 2)],
+        )
     for host, others in {"a": {2, 3}, "b": {0, 1, 3}, "c": {0, 1, 2}}.items():
         for worker in range(4):
             events = RunFolder(tmp_path / host).events(worker)
-            expected = [cut(worker, 1).step, cut(worker, 2).step] if worker in others else []
+            expected = [split_event(worker, 1).step, split_event(worker, 2).step] if worker in others else []
             assert [event.step for event in events] == expected, "its own workers' logs are there already"
             assert all(event.worker == worker for event in events)
 
 
 def test_of_steps_the_last_will_do_and_evaluations_are_everywhere_alike(tmp_path):
-    with ThreadWorkers("a", "b") as crew:
-        told(
-            crew,
+    with ThreadWorkers("a", "b") as workers:
+        synced(
+            workers,
             lambda cluster: tmp_path / cluster.host,
             lambda _: [*STEPS, evaluation(5, 1.0, 1.0, 1.0), sensed("b", 1)],
         )
@@ -60,13 +65,13 @@ def test_of_steps_the_last_will_do_and_evaluations_are_everywhere_alike(tmp_path
 
 
 def test_machines_with_a_common_disk_have_nothing_to_send(tmp_path):
-    with ThreadWorkers("a", "b") as crew:
-        told(crew, lambda cluster: tmp_path, lambda rank: [cut(rank, 1)])
+    with ThreadWorkers("a", "b") as workers:
+        synced(workers, lambda cluster: tmp_path, lambda rank: [split_event(rank, 1)])
         assert not list(tmp_path.glob("events-*"))
 
 
 def test_it_is_due_after_a_while(tmp_path, monkeypatch):
-    post = EventSync(RunFolder(tmp_path))
-    assert not post.due
+    event_sync = EventSync(RunFolder(tmp_path))
+    assert not event_sync.due
     monkeypatch.setattr("dragoman.distributed.event_sync.EVERY_S", -1.0)
-    assert post.due
+    assert event_sync.due

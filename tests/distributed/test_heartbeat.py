@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dragoman.distributed.heartbeat import LARGEST_BEAT, SILENCE_S, Heartbeat, read_heartbeat
+from dragoman.distributed.heartbeat import MAX_MESSAGE_BYTES, SILENCE_S, Heartbeat, parse_heartbeat
 
 PATIENCE_S = 30.0
 
@@ -35,41 +35,41 @@ def pair() -> Iterator[tuple[Heartbeat, Heartbeat]]:
 
 def test_a_peer_hears_what_a_worker_does(pair):
     one, other = pair
-    other.doing = "step 41, waiting"
-    wait_until(lambda: one.last_words("other").startswith("step 41, waiting, heard "))
+    other.activity = "step 41, waiting"
+    wait_until(lambda: one.last_activity("other").startswith("step 41, waiting, heard "))
     assert one.missing() == []
 
 
 def test_long_news_are_cut_so_that_they_fit_into_a_beat(pair):
     one, other = pair
-    other.doing = "ü" * 5000
-    wait_until(lambda: one.last_words("other").startswith("ü" * 100))
+    other.activity = "ü" * 5000
+    wait_until(lambda: one.last_activity("other").startswith("ü" * 100))
 
 
 def test_whoever_falls_silent_is_missing(pair):
     one, other = pair
-    wait_until(lambda: "heard" in one.last_words("other") and one.missing() == [])
+    wait_until(lambda: "heard" in one.last_activity("other") and one.missing() == [])
     other.close()
     wait_until(one.missing)
     assert one.missing() == ["other"]
-    assert float(one.last_words("other").split("heard ")[1].split(" s")[0]) >= SILENCE_S
+    assert float(one.last_activity("other").split("heard ")[1].split(" s")[0]) >= SILENCE_S
 
 
 def test_whoever_leaves_is_missing_at_once_though_it_still_beats(pair):
     one, other = pair
-    other.doing = "looking for another world"
-    wait_until(lambda: one.last_words("other").startswith("looking"))
+    other.activity = "looking for another world"
+    wait_until(lambda: one.last_activity("other").startswith("looking"))
     other.leave()
     wait_until(one.missing)
-    other.doing = "still alive"
-    wait_until(lambda: one.last_words("other").startswith("still alive"))
+    other.activity = "still alive"
+    wait_until(lambda: one.last_activity("other").startswith("still alive"))
     assert one.missing() == ["other"]
 
 
 def test_whoever_leaves_is_not_to_blame_for_a_failure(pair):
     one, other = pair
-    other.doing = "about to leave"
-    wait_until(lambda: one.last_words("other").startswith("about to leave"))
+    other.activity = "about to leave"
+    wait_until(lambda: one.last_activity("other").startswith("about to leave"))
     other.leave()
     wait_until(lambda: one.missing() == ["other"] and one.find_lost() == [])
 
@@ -87,8 +87,8 @@ def test_a_process_that_has_ended_is_found_at_once(pair):
 def test_a_peer_that_has_not_come_to_a_new_world_yet_is_not_missing(pair):
     one, other = pair
     one.join("next world", "one", {"other": ("127.0.0.1", other.port)})
-    other.doing = "still in the last world"
-    wait_until(lambda: one.last_words("other").startswith("still in the last world"))
+    other.activity = "still in the last world"
+    wait_until(lambda: one.last_activity("other").startswith("still in the last world"))
     assert one.missing() == []
 
 
@@ -101,8 +101,8 @@ def test_what_strangers_send_disturbs_nobody(pair, garbage):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         for _ in range(20):
             stranger.sendto(garbage, ("127.0.0.1", one.port))
-    other.doing = "after the garbage"
-    wait_until(lambda: one.last_words("other").startswith("after the garbage"))
+    other.activity = "after the garbage"
+    wait_until(lambda: one.last_activity("other").startswith("after the garbage"))
     assert one.missing() == []
 
 
@@ -112,16 +112,16 @@ json_values = st.recursive(
 )
 
 
-@given(st.binary(max_size=LARGEST_BEAT) | json_values.map(lambda value: json.dumps(value).encode()))
-@example(b"[" * LARGEST_BEAT)
-@example(b"9" * LARGEST_BEAT)
+@given(st.binary(max_size=MAX_MESSAGE_BYTES) | json_values.map(lambda value: json.dumps(value).encode()))
+@example(b"[" * MAX_MESSAGE_BYTES)
+@example(b"9" * MAX_MESSAGE_BYTES)
 @example(b'["\\ud800", "", ""]')
 @example(b"\xff\xfe[\x00")
 def test_a_message_is_a_beat_or_nothing(message):
-    beat = read_heartbeat(message)
+    beat = parse_heartbeat(message)
     assert beat is None or (len(beat) == 3 and all(isinstance(part, str) for part in beat))
 
 
 @given(st.tuples(st.text(), st.text(), st.text()))
 def test_a_beat_is_read_as_it_was_meant(beat):
-    assert read_heartbeat(json.dumps(beat).encode()) == beat
+    assert parse_heartbeat(json.dumps(beat).encode()) == beat

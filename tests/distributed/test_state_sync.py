@@ -1,20 +1,22 @@
 """Who is behind takes over the state of who is ahead, between real groups."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import pytest
 import torch
 from torch import Tensor
 
 from dragoman.batching.data_loader import Position
-from dragoman.distributed.state_sync import ReplicaProgress, compare, hand_over
+from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
 from dragoman.training.checkpoint import Snapshot, TrainingState
 
 from .thread_workers import ThreadWorkers
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[ThreadWorkers]:
+def workers() -> Iterator[ThreadWorkers]:
     with ThreadWorkers("a", "b", "c") as made:
         yield made
 
@@ -29,25 +31,23 @@ def crew() -> Iterator[ThreadWorkers]:
         (((-1, True, ""), (-1, True, ""), (-1, True, "")), 0),
     ],
 )
-def test_the_furthest_wins_and_the_first_of_equals(crew, progress, furthest):
+def test_the_furthest_wins_and_the_first_of_equals(workers, progress, furthest):
     known = [ReplicaProgress(*each) for each in progress]
-    for found, heard, _ in crew(lambda cluster: compare(cluster, known[cluster.rank])):
+    for found, heard, _ in workers(lambda cluster: compare_progress(cluster, known[cluster.rank])):
         assert found == furthest
         assert heard == known
 
 
-def test_workers_of_one_world_share_a_history_that_nobody_else_has(crew):
-    here, elsewhere = (
-        {
-            history
-            for _, _, history in crew(lambda cluster, step=step: compare(cluster, ReplicaProgress(step, True, "x")))
-        }
-        for step in (5, 6)
-    )
+def test_workers_of_one_world_share_a_history_that_no_other_world_has(workers):
+    def histories(world: ThreadWorkers, step: int) -> set[str]:
+        found = world(lambda cluster: compare_progress(cluster, ReplicaProgress(step, True, "x")))
+        return {history for _, _, history in found}
+
+    here, later = histories(workers, 5), histories(workers, 6)
     with ThreadWorkers("a", "b") as halved:
-        half = {history for _, _, history in halved(lambda cluster: compare(cluster, ReplicaProgress(5, True, "x")))}
-    assert len(here) == len(elsewhere) == len(half) == 1
-    assert len(here | elsewhere | half) == 3
+        half = histories(halved, 5)
+    assert len(here) == len(later) == len(half) == 1
+    assert len(here | later | half) == 3
 
 
 def snapshot_of(rank: int, *, averaged: bool) -> Snapshot:
@@ -62,11 +62,18 @@ def snapshot_of(rank: int, *, averaged: bool) -> Snapshot:
     return Snapshot(state, tensors(0), tensors(1) if averaged else None, tensors(2))
 
 
+def received_by(cluster: Cluster, source: int, snapshot: Snapshot) -> Snapshot:
+    """The snapshot of one worker as another one receives it."""
+    sent = (asdict(snapshot.state), snapshot.files()) if cluster.rank == source else ()
+    state, tensors = broadcast_state(cluster, source, *sent)
+    return Snapshot.from_files(TrainingState.from_json(state), tensors)
+
+
 @pytest.mark.parametrize("averaged", [False, True])
 @pytest.mark.parametrize("source", [0, 2])
-def test_everyone_gets_the_whole_state_of_one_to_the_bit(crew, source, averaged):
+def test_everyone_gets_the_whole_state_of_one_to_the_bit(workers, source, averaged):
     wanted = snapshot_of(source, averaged=averaged)
-    for got in crew(lambda cluster: hand_over(cluster, source, wanted if cluster.rank == source else None)):
+    for got in workers(lambda cluster: received_by(cluster, source, wanted)):
         assert got.state == wanted.state
         assert got.files().keys() == wanted.files().keys()
         for file, tensors in wanted.files().items():
@@ -76,9 +83,9 @@ def test_everyone_gets_the_whole_state_of_one_to_the_bit(crew, source, averaged)
             assert all(torch.equal(got.files()[file][name], tensor) for name, tensor in tensors.items())
 
 
-def test_what_is_handed_over_shares_nothing_with_its_giver(crew):
+def test_a_received_state_shares_no_memory_with_its_source(workers):
     given_ = snapshot_of(1, averaged=False)
-    received = crew(lambda cluster: hand_over(cluster, 1, given_ if cluster.rank == 1 else None))
+    received = workers(lambda cluster: received_by(cluster, 1, given_))
     received[1].weights["matrix"].zero_()
     assert given_.weights["matrix"].abs().sum() > 0
     assert received[0].weights["matrix"].abs().sum() > 0

@@ -22,7 +22,7 @@ def impatient() -> Iterator[None]:
     """Groups that are made meanwhile give up what never ends. In tests all workers are of one process, which closes
     its groups one by one: the first would wait for the others, and with the usual patience half an hour."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_group, "PATIENCE", timedelta(seconds=10))
+        patch.setattr(process_group, "TIMEOUT", timedelta(seconds=10))
         yield
 
 
@@ -32,11 +32,13 @@ class ThreadCluster(Cluster):
     def __init__(self, worker: int, hosts: Sequence[str]) -> None:
         super().__init__(worker, len(hosts), 1, torch.device("cpu"))
         self.host = hosts[worker]
-        self.member = self._myself(f"thread-{worker}", "127.0.0.1")
+        self.member = self._this_member(f"thread-{worker}", "127.0.0.1")
 
     def connect(self, members: Sequence[Member], port: int) -> None:
         store = TCPStore("127.0.0.1", port, is_master=False)
-        self._group = WorkerGroup("crew", store, self.worker, members, self.device, self.pulse, self._hangs)
+        self._group = WorkerGroup(
+            "threads", store, self.worker, members, self.device, self.heartbeat, self._report_stall
+        )
 
 
 class ThreadWorkers:
@@ -57,7 +59,7 @@ class ThreadWorkers:
             try:
                 return work(cluster)
             except BaseException:
-                cluster.pulse.close()  # Else the others would wait for this one.
+                cluster.heartbeat.close()  # Else the others would wait for this one.
                 raise
 
         return list(self._pool.map(run, self.clusters))
@@ -67,5 +69,5 @@ class ThreadWorkers:
 
     def __exit__(self, *error: object) -> None:
         for cluster in self.clusters:
-            cluster.leave()
+            cluster.close()
         self._pool.shutdown()

@@ -1,4 +1,4 @@
-"""Small models that are served."""
+"""Small exported models, and a client of a server with them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from dragoman.export.exporter import export
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import Metrics
-from dragoman.serving.translation_service import Service
+from dragoman.serving.translation_service import TranslationService
 
 from ..models import babbler, learned, write
 from ..shared_folder import shared_folder
@@ -18,7 +18,7 @@ from ..shared_folder import shared_folder
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two models, there and back."""
+    """Two models, English to German and back."""
     folder = shared_folder(tmp_path_factory, "exports", make_exports)
     return [folder / "en-de", folder / "de-en"]
 
@@ -31,13 +31,13 @@ def make_exports(folder: Path) -> None:
         export(stored, folder / direction, "ctranslate2")
 
 
-def make_service(exports: list[Path]) -> Service:
-    return Service(exports, threads=1, on_batch=lambda name, sentences: None)
+def make_service(exports: list[Path]) -> TranslationService:
+    return TranslationService(exports, threads=1, on_batch=lambda name, sentences: None)
 
 
 @pytest.fixture
 def client(exports: list[Path]) -> Iterator[TestClient]:
     metrics = Metrics()
-    service = Service(exports, threads=1, on_batch=metrics.note_batch)
+    service = TranslationService(exports, threads=1, on_batch=metrics.record_batch)
     with TestClient(make_app(service, Limits(), None, metrics), base_url="http://127.0.0.1") as client:
         yield client

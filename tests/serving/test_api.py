@@ -1,8 +1,7 @@
-"""The API as its clients see it."""
+"""The HTTP API as its clients see it."""
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +11,30 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from dragoman.decoding.ctranslate2_translator import ExportedTranslator
+from dragoman.serving.api_keys import ApiKeys, create_api_key
 from dragoman.serving.app import make_app
-from dragoman.serving.limits import Keys, Limits, make_key
+from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import Metrics
 
 from ..models import LINES
 from .conftest import make_service
 
-Ask = Callable[..., Any]
-KEEPSAKES = "Visit https://example.org/a?b=1, {name}, and pay 1,250.75 by 10:30."
+PROTECTED = "Visit https://example.org/a?b=1, {name}, and pay 1,250.75 by 10:30."
 
 
 def translate(client: TestClient, q: str | list[str], **fields: Any) -> Any:
-    answer = client.post("/translate", json={"q": q, "source": "en", "target": "de", **fields})
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = client.post("/translate", json={"q": q, "source": "en", "target": "de", **fields})
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
-def test_a_sentence_is_what_the_library_says(client: TestClient, exports: list[Path]) -> None:
+def test_a_sentence_is_translated_as_by_the_library(client: TestClient, exports: list[Path]) -> None:
     library = ExportedTranslator.load(exports[0], "cpu")
     for line in LINES[:5]:
         assert translate(client, line) == {"translatedText": library.translate([line])[0]}
 
 
-def test_several_texts_and_alternatives(client: TestClient) -> None:
+def test_a_list_of_texts_gives_lists_of_translations_and_alternatives(client: TestClient) -> None:
     one = translate(client, LINES[0], alternatives=2)
     assert len(one["alternatives"]) == 2
     assert one["translatedText"] not in one["alternatives"]
@@ -47,30 +46,30 @@ def test_several_texts_and_alternatives(client: TestClient) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from([*LINES[:6], "", " ", "\n", "\r\n", "\n\n\t", "x\u2028y"]), max_size=6))
-def test_the_shape_of_a_text_is_kept(client: TestClient, parts: list[str]) -> None:
+def test_line_breaks_of_a_text_are_preserved(client: TestClient, parts: list[str]) -> None:
     text = "".join(parts)
     translated = translate(client, text)["translatedText"]
-    shape = re.compile(r"[^\S ]+")
-    assert shape.findall(translated) == shape.findall(text)
+    line_breaks = re.compile(r"[^\S ]+")
+    assert line_breaks.findall(translated) == line_breaks.findall(text)
 
 
-def test_addresses_placeholders_and_numbers_survive_a_model_that_says_nonsense(client: TestClient) -> None:
-    translated = translate(client, KEEPSAKES)["translatedText"]
-    for kept in ("https://example.org/a?b=1", "{name}", "1,250.75", "10:30"):
-        assert kept in translated
-    assert translated != KEEPSAKES
+def test_urls_placeholders_and_numbers_are_preserved_by_a_model_that_translates_badly(client: TestClient) -> None:
+    translated = translate(client, PROTECTED)["translatedText"]
+    for span in ("https://example.org/a?b=1", "{name}", "1,250.75", "10:30"):
+        assert span in translated
+    assert translated != PROTECTED
 
 
-def test_what_has_no_words_stays_as_it_is(client: TestClient) -> None:
+def test_text_without_words_is_unchanged(client: TestClient) -> None:
     text = "***\n\nhttps://example.org\n\n12:30 🐪\n{name}"
     assert translate(client, text)["translatedText"] == text
 
 
-def test_forms_are_understood_as_libretranslate_s_clients_send_them(client: TestClient) -> None:
+def test_a_form_works_as_sent_by_libretranslate_s_clients(client: TestClient) -> None:
     form = {"q": LINES[0], "source": "en", "target": "de", "alternatives": "1", "format": "text"}
-    answer = client.post("/translate", data=form)
-    assert answer.json()["translatedText"] == translate(client, LINES[0])["translatedText"]
-    assert len(answer.json()["alternatives"]) == 1
+    response = client.post("/translate", data=form)
+    assert response.json()["translatedText"] == translate(client, LINES[0])["translatedText"]
+    assert len(response.json()["alternatives"]) == 1
 
 
 def test_languages_and_models_are_listed(client: TestClient) -> None:
@@ -81,188 +80,193 @@ def test_languages_and_models_are_listed(client: TestClient) -> None:
     assert [model["name"] for model in client.get("/models").json()] == ["en-de", "de-en"]
 
 
-def test_the_language_is_found_out_where_that_can_be_said(client: TestClient) -> None:
+def test_the_source_language_is_detected_if_possible(client: TestClient) -> None:
     german = "Der Lehrer liest am Abend ein sehr langes Buch im Garten."
-    guess = client.post("/detect", json={"q": german}).json()[0]
-    assert guess["language"] == "de"
-    assert 50 < guess["confidence"] <= 100
+    detected = client.post("/detect", json={"q": german}).json()[0]
+    assert detected["language"] == "de"
+    assert 50 < detected["confidence"] <= 100
     assert client.post("/detect", json={"q": "42!"}).json() == []
-    found = translate(client, german, source="auto", target="en")
-    assert found["detectedLanguage"]["language"] == "de"
+    response = translate(client, german, source="auto", target="en")
+    assert response["detectedLanguage"]["language"] == "de"
     several = client.post("/translate", json={"q": [german, "", "42"], "source": "auto", "target": "en"}).json()
-    assert [guess["language"] for guess in several["detectedLanguage"]] == ["de", "de", "de"]
+    assert [detected["language"] for detected in several["detectedLanguage"]] == ["de", "de", "de"]
     assert len(several["translatedText"]) == 3
     for text, reason in (
-        ("42", "cannot be told"),
-        ("Это предложение написано по-русски.", "No model here translates ru"),
+        ("42", "cannot be detected"),
+        ("Это предложение написано по-русски.", "No model translates ru"),
     ):
-        answer = client.post("/translate", json={"q": text, "source": "auto", "target": "de"})
-        assert answer.status_code == 400
-        assert reason in answer.json()["error"]
+        response = client.post("/translate", json={"q": text, "source": "auto", "target": "de"})
+        assert response.status_code == 400
+        assert reason in response.json()["error"]
 
 
-def test_a_stream_gives_a_line_for_each_sentence(client: TestClient) -> None:
+def test_a_stream_has_one_line_per_sentence(client: TestClient) -> None:
     text = f"{LINES[0]} {LINES[1]}\n\n{LINES[2]}"
     fields = {"q": text, "source": "en", "target": "de", "alternatives": 2, "confidence": True}
-    answer = client.post("/stream", json=fields)
-    head, *parts, end = map(json.loads, answer.text.splitlines())
-    assert head == {"model": "en-de", "source": "en", "target": "de", "detected": None}
+    response = client.post("/stream", json=fields)
+    header, *sentences, end = map(json.loads, response.text.splitlines())
+    assert header == {"model": "en-de", "source": "en", "target": "de", "detected": None}
     assert end["done"]
     assert end["sentences"] == 3
-    assert [part["source"] for part in parts] == LINES[:3]
-    assert "".join(part["text"] + part["glue"] for part in parts) == translate(client, text)["translatedText"]
-    for part in parts:
-        assert len(part["alternatives"]) == 2
-        if part["words"]:
-            assert " ".join(word["text"] for word in part["words"]) == part["text"]
-            assert all(0 <= word["confidence"] <= 1 for word in part["words"])
-    assert any(part["words"] for part in parts), "else this shows nothing"
+    assert [sentence["source"] for sentence in sentences] == LINES[:3]
+    assert (
+        "".join(sentence["text"] + sentence["glue"] for sentence in sentences)
+        == translate(client, text)["translatedText"]
+    )
+    for sentence in sentences:
+        assert len(sentence["alternatives"]) == 2
+        if sentence["words"]:
+            assert " ".join(word["text"] for word in sentence["words"]) == sentence["text"]
+            assert all(0 <= word["confidence"] <= 1 for word in sentence["words"])
+    assert any(sentence["words"] for sentence in sentences), "otherwise this test checks nothing"
 
 
-def test_files_come_back_translated(client: TestClient) -> None:
-    place = {"source": "en", "target": "de"}
-    answer = client.post("/file", params={"name": "a.TXT", **place}, content=f"{LINES[0]}\n\n{LINES[1]}\n".encode())
-    assert answer.status_code == 200
-    assert answer.text == translate(client, f"{LINES[0]}\n\n{LINES[1]}\n")["translatedText"]
-    catalogue = 'msgid ""\nmsgstr ""\n\nmsgid "Hi {name}"\nmsgstr ""\n'
-    answer = client.post("/file", params={"name": "x.po", **place}, content=catalogue)
-    assert "{name}" in answer.text.rpartition("msgstr")[2]
+def test_files_are_translated_in_their_own_format(client: TestClient) -> None:
+    languages = {"source": "en", "target": "de"}
+    response = client.post(
+        "/file", params={"name": "a.TXT", **languages}, content=f"{LINES[0]}\n\n{LINES[1]}\n".encode()
+    )
+    assert response.status_code == 200
+    assert response.text == translate(client, f"{LINES[0]}\n\n{LINES[1]}\n")["translatedText"]
+    catalog = 'msgid ""\nmsgstr ""\n\nmsgid "Hi {name}"\nmsgstr ""\n'
+    response = client.post("/file", params={"name": "x.po", **languages}, content=catalog)
+    assert "{name}" in response.text.rpartition("msgstr")[2]
     for name, content, reason in (
         ("x.exe", b"", "does not end in .txt"),
         ("../../etc/passwd", b"", "does not end in"),
         ("x.txt", b"\xff", "not UTF-8"),
     ):
-        answer = client.post("/file", params={"name": name, **place}, content=content)
-        assert answer.status_code == 400
-        assert reason in answer.json()["error"]
+        response = client.post("/file", params={"name": name, **languages}, content=content)
+        assert response.status_code == 400
+        assert reason in response.json()["error"]
 
 
-def test_two_models_of_one_direction_can_be_told_apart(exports: list[Path]) -> None:
+def test_two_models_for_one_language_pair_have_different_names(exports: list[Path]) -> None:
     app = make_app(make_service([exports[0], exports[0]]), Limits(), None, Metrics())
     with TestClient(app) as client:
         assert [model["name"] for model in client.get("/models").json()] == ["en-de", "en-de-2"]
         assert translate(client, LINES[0], model="en-de-2")
-        answer = client.post("/translate", json={"q": "x", "source": "en", "target": "de", "model": "other"})
-        assert answer.status_code == 400
-        assert "en-de-2" in answer.json()["error"]
+        response = client.post("/translate", json={"q": "x", "source": "en", "target": "de", "model": "other"})
+        assert response.status_code == 400
+        assert "en-de-2" in response.json()["error"]
 
 
-def test_regions_and_case_do_not_keep_a_model_from_being_found(client: TestClient) -> None:
+def test_a_model_is_found_whatever_the_region_and_case_of_the_language_code(client: TestClient) -> None:
     plain = translate(client, LINES[0])
     assert translate(client, LINES[0], source="EN", target="de-AT") == plain
     assert client.post("/translate", json={"q": "x", "source": "en", "target": "en-GB"}).status_code == 400
 
 
-SOUND = {"q": "x", "source": "en", "target": "de"}
+VALID = {"q": "x", "source": "en", "target": "de"}
 
 
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
-        (b"{", 400, "not JSON"),
-        (b"\xff", 400, "not JSON"),
-        (b"[" * 100_000, 400, "not JSON"),
-        (b'{"q": "\\ud800", "source": "en", "target": "de"}', 400, "not JSON in UTF-8"),
+        (b"{", 400, "not valid JSON"),
+        (b"\xff", 400, "not valid JSON"),
+        (b"[" * 100_000, 400, "not valid JSON"),
+        (b'{"q": "\\ud800", "source": "en", "target": "de"}', 400, "not valid JSON in UTF-8"),
         (b"[]", 400, "body"),
         (b"{}", 400, "q: field required; source: field required; target: field required."),
-        (json.dumps({**SOUND, "q": 7}).encode(), 400, "q: "),
-        (json.dumps({**SOUND, "q": [[]]}).encode(), 400, "q: "),
-        (json.dumps({**SOUND, "q": ["x"] * 65}).encode(), 400, "q: "),
-        (json.dumps({**SOUND, "target": "../.."}).encode(), 400, "target: "),
-        (json.dumps({**SOUND, "target": "fr"}).encode(), 400, "choose one of en to de"),
-        (json.dumps({**SOUND, "alternatives": -1}).encode(), 400, "alternatives: "),
-        (json.dumps({**SOUND, "format": "html"}).encode(), 400, "format: "),
-        (json.dumps({**SOUND, "q": "x" * 20_001}).encode(), 413, "send it in parts"),
+        (json.dumps({**VALID, "q": 7}).encode(), 400, "q: "),
+        (json.dumps({**VALID, "q": [[]]}).encode(), 400, "q: "),
+        (json.dumps({**VALID, "q": ["x"] * 65}).encode(), 400, "q: "),
+        (json.dumps({**VALID, "target": "../.."}).encode(), 400, "target: "),
+        (json.dumps({**VALID, "target": "fr"}).encode(), 400, "choose one of en to de"),
+        (json.dumps({**VALID, "alternatives": -1}).encode(), 400, "alternatives: "),
+        (json.dumps({**VALID, "format": "html"}).encode(), 400, "format: "),
+        (json.dumps({**VALID, "q": "x" * 20_001}).encode(), 413, "send it in parts"),
         (b" " * 300_000, 413, "send it in parts"),
     ],
 )
-def test_bad_requests_are_refused_in_one_sentence(client: TestClient, body: bytes, status: int, reason: str) -> None:
-    answer = client.post("/translate", content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == status
-    assert list(answer.json()) == ["error"]
-    assert reason in answer.json()["error"]
-    assert "\n" not in answer.json()["error"]
+def test_bad_requests_are_rejected_with_one_sentence(client: TestClient, body: bytes, status: int, reason: str) -> None:
+    response = client.post("/translate", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == status
+    assert list(response.json()) == ["error"]
+    assert reason in response.json()["error"]
+    assert "\n" not in response.json()["error"]
 
 
-def test_other_types_methods_and_places_are_refused(client: TestClient) -> None:
+def test_other_content_types_methods_and_paths_are_rejected(client: TestClient) -> None:
     assert client.post("/translate", content=b"x", headers={"content-type": "text/plain"}).status_code == 415
     assert client.get("/translate").status_code == 405
     assert client.get("/translate").headers["allow"] == "POST"
-    for place in ("/page/../app.py", "/..%2f..%2fetc/passwd", "/page.css/x", "/nothing"):
-        answer = client.get(place)
-        assert answer.status_code == 404
-        assert "/docs lists what there is" in answer.json()["error"]
+    for path in ("/page/../app.py", "/..%2f..%2fetc/passwd", "/page.css/x", "/nothing"):
+        response = client.get(path)
+        assert response.status_code == 404
+        assert "see /docs for the API" in response.json()["error"]
 
 
-def test_every_answer_has_safe_headers(client: TestClient) -> None:
-    for place in ("/", "/docs", "/page.js", "/nothing", "/languages"):
-        headers = client.get(place).headers
+def test_every_response_has_security_headers(client: TestClient) -> None:
+    for path in ("/", "/docs", "/page.js", "/nothing", "/languages"):
+        headers = client.get(path).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_keys_open_the_door_and_nothing_else_does(exports: list[Path], tmp_path: Path) -> None:
-    key = make_key(tmp_path / "keys", "alice")
-    app = make_app(make_service(exports), Limits(), Keys.read(tmp_path / "keys"), Metrics())
+def test_a_server_with_keys_accepts_only_requests_with_a_known_key(exports: list[Path], tmp_path: Path) -> None:
+    key = create_api_key(tmp_path / "keys", "alice")
+    app = make_app(make_service(exports), Limits(), ApiKeys.read(tmp_path / "keys"), Metrics())
     with TestClient(app) as client:
-        assert client.post("/translate", json=SOUND).status_code == 401
-        assert client.post("/stream", json=SOUND).status_code == 401
+        assert client.post("/translate", json=VALID).status_code == 401
+        assert client.post("/stream", json=VALID).status_code == 401
         assert client.post("/detect", json={"q": "x"}).status_code == 401
         assert client.post("/file?name=a.txt&source=en&target=de", content=b"x").status_code == 401
-        assert client.post("/translate", json={**SOUND, "api_key": "wrong"}).status_code == 403
-        assert client.post("/translate", json={**SOUND, "api_key": key}).status_code == 200
+        assert client.post("/translate", json={**VALID, "api_key": "wrong"}).status_code == 403
+        assert client.post("/translate", json={**VALID, "api_key": key}).status_code == 200
         bearer = {"authorization": f"Bearer {key}"}
-        assert client.post("/translate", json=SOUND, headers=bearer).status_code == 200
+        assert client.post("/translate", json=VALID, headers=bearer).status_code == 200
         assert client.post("/file?name=a.txt&source=en&target=de", content=b"x", headers=bearer).status_code == 200
         assert client.get("/health").status_code == 200
         assert client.get("/frontend/settings").json()["asksForKeys"] is True
 
 
-def test_who_asks_too_often_is_told_how_long_to_wait(exports: list[Path]) -> None:
+def test_a_client_over_its_rate_limit_gets_429_with_retry_after(exports: list[Path]) -> None:
     app = make_app(make_service(exports), Limits(requests_per_minute=2), None, Metrics())
     with TestClient(app) as client:
-        answers = [client.post("/translate", json=SOUND) for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert int(answers[2].headers["retry-after"]) > 0
+        responses = [client.post("/translate", json=VALID) for _ in range(3)]
+    assert [response.status_code for response in responses] == [200, 200, 429]
+    assert int(responses[2].headers["retry-after"]) > 0
 
 
-def test_a_full_house_is_said_at_once_but_health_is_always_answered(exports: list[Path]) -> None:
+def test_an_overloaded_server_rejects_requests_but_answers_health_checks(exports: list[Path]) -> None:
     app = make_app(make_service(exports), Limits(max_requests=0), None, Metrics())
     with TestClient(app) as client:
-        answer = client.post("/translate", json=SOUND)
-        assert answer.status_code == 503
-        assert int(answer.headers["retry-after"]) > 0
+        response = client.post("/translate", json=VALID)
+        assert response.status_code == 503
+        assert int(response.headers["retry-after"]) > 0
         assert client.get("/health").json() == {"status": "ok"}
-    waiting = make_app(make_service(exports), Limits(max_waiting=0), None, Metrics())
-    with TestClient(waiting) as client:
-        assert client.post("/translate", json=SOUND).status_code == 503
+    full_queue = make_app(make_service(exports), Limits(max_waiting=0), None, Metrics())
+    with TestClient(full_queue) as client:
+        assert client.post("/translate", json=VALID).status_code == 503
 
 
-def test_what_takes_too_long_is_ended(exports: list[Path]) -> None:
+def test_a_request_that_takes_too_long_is_cancelled(exports: list[Path]) -> None:
     app = make_app(make_service(exports), Limits(timeout_s=0.001), None, Metrics())
     with TestClient(app) as client:
-        answer = client.post("/translate", json={**SOUND, "q": " ".join(LINES)})
-        assert answer.status_code == 503
-        assert "longer than 0.001 s" in answer.json()["error"]
+        response = client.post("/translate", json={**VALID, "q": " ".join(LINES)})
+        assert response.status_code == 503
+        assert "longer than 0.001 s" in response.json()["error"]
 
 
-def test_metrics_count_what_happened(client: TestClient) -> None:
+def test_metrics_count_requests_characters_and_batches(client: TestClient) -> None:
     translate(client, " ".join(LINES[:7]))
     client.get("/nothing")
-    shown = client.get("/metrics").text
-    assert 'dragoman_requests_total{path="/translate",status="200"} 1.0' in shown
-    assert 'dragoman_requests_total{path="other",status="404"} 1.0' in shown
-    assert 'dragoman_batch_sentences_sum{model="en-de"} 7.0' in shown
-    assert f'dragoman_characters_total{{model="en-de"}} {len(" ".join(LINES[:7]))}.0' in shown
+    metrics = client.get("/metrics").text
+    assert 'dragoman_requests_total{path="/translate",status="200"} 1.0' in metrics
+    assert 'dragoman_requests_total{path="other",status="404"} 1.0' in metrics
+    assert 'dragoman_batch_sentences_sum{model="en-de"} 7.0' in metrics
+    assert f'dragoman_characters_total{{model="en-de"}} {len(" ".join(LINES[:7]))}.0' in metrics
 
 
-def test_the_description_names_every_call(client: TestClient) -> None:
-    description = client.get("/openapi.json").json()
-    assert set(description["paths"]) == {
+def test_the_openapi_document_and_page_list_every_endpoint(client: TestClient) -> None:
+    openapi = client.get("/openapi.json").json()
+    assert set(openapi["paths"]) == {
         "/translate", "/stream", "/file", "/detect", "/languages", "/models", "/health", "/metrics",
     }  # fmt: skip
     page = client.get("/docs").text
-    for path, operations in description["paths"].items():
+    for path, operations in openapi["paths"].items():
         for method in operations:
             assert f"{method.upper()} {path}" in page

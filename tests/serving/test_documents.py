@@ -1,4 +1,4 @@
-"""Files come back in their own format, with their text translated and the rest as it was."""
+"""Files are translated in their own format, and everything but their text is unchanged."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ import polib
 import pytest
 from lxml import etree
 
-from dragoman.serving.documents import NOTE, UnreadableError, translate_document
+from dragoman.serving.documents import PO_COMMENT, UnreadableError, translate_document
 
 PO = """# A head.
 msgid ""
@@ -46,25 +46,25 @@ TMX = """<?xml version="1.0" encoding="UTF-8"?>
 </body></tmx>"""
 
 
-async def shout(text: str) -> str:
+async def upper_case(text: str) -> str:
     return text.upper()
 
 
-def translated(content: str | bytes, form: str) -> str:
+def translated(content: str | bytes, extension: str) -> str:
     raw = content.encode() if isinstance(content, str) else content
-    return asyncio.run(translate_document(raw, form, "en", "de", shout)).decode()
+    return asyncio.run(translate_document(raw, extension, "en", "de", upper_case)).decode()
 
 
-def test_text_is_text() -> None:
+def test_plain_text_keeps_its_line_breaks_and_loses_its_byte_order_mark() -> None:
     assert translated("one\r\n\r\n two", "txt") == "ONE\r\n\r\n TWO"
     assert translated(b"\xef\xbb\xbfone", "txt") == "ONE"
 
 
-def test_a_catalogue_is_filled_and_people_s_work_stays(tmp_path) -> None:
+def test_a_po_catalog_is_filled_and_existing_translations_stay(tmp_path) -> None:
     (tmp_path / "out.po").write_text(translated(PO, "po"))
     made = {entry.msgid: entry for entry in polib.pofile(str(tmp_path / "out.po"))}
     assert made["Open %s"].msgstr == "OPEN %S"
-    assert NOTE in made["Open %s"].tcomment
+    assert PO_COMMENT in made["Open %s"].tcomment
     assert made["Open %s"].occurrences == [("main.c", "7")]
     assert made["Done"].msgstr == "Fertig"
     assert not made["Done"].tcomment
@@ -74,7 +74,7 @@ def test_a_catalogue_is_filled_and_people_s_work_stays(tmp_path) -> None:
     assert made["Old"].msgstr == "Alt"
 
 
-def test_a_memory_gains_variants_where_it_had_none() -> None:
+def test_a_tmx_memory_gains_target_variants_where_it_had_none() -> None:
     root = etree.fromstring(translated(TMX, "tmx").encode())
     units = [
         {variant.get("{http://www.w3.org/XML/1998/namespace}lang"): "".join(variant.find("seg").itertext())
@@ -88,25 +88,25 @@ def test_a_memory_gains_variants_where_it_had_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "form", "reason"),
+    ("content", "extension", "reason"),
     [
         (b"\xff\xfe", "txt", "not UTF-8"),
-        ("This is prose.\n", "po", "not a PO catalogue"),
+        ("This is prose.\n", "po", "not a valid PO catalog"),
         ("<tmx><body>", "tmx", "not well-formed"),
         ("<html/>", "tmx", "no translation units"),
         ("", "tmx", "not well-formed"),
     ],
 )
-def test_what_is_no_such_file_is_refused_in_a_sentence(content: str | bytes, form: str, reason: str) -> None:
+def test_an_invalid_file_is_rejected_with_the_reason(content: str | bytes, extension: str, reason: str) -> None:
     with pytest.raises(UnreadableError, match=reason):
-        translated(content, form)
+        translated(content, extension)
 
 
-def test_a_hostile_memory_reads_no_files_and_does_not_swell() -> None:
+def test_entities_of_a_hostile_tmx_file_are_not_expanded() -> None:
     secret = '<!DOCTYPE tmx [<!ENTITY x SYSTEM "file:///etc/hostname">]>' + TMX.partition("?>")[2].replace("Yes", "&x;")
     assert "ENTITY" in secret
     assert Path("/etc/hostname").read_text().strip() not in translated(secret, "tmx")
     levels = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10))
     bomb = f'<!DOCTYPE tmx [<!ENTITY a0 "ha">{levels}]><tmx><tu><tuv lang="en"><seg>&a9;</seg></tuv></tu></tmx>'
-    with contextlib.suppress(UnreadableError):  # lxml refuses it, or leaves the entity as it stands
+    with contextlib.suppress(UnreadableError):  # lxml rejects it, or does not expand the entity.
         assert len(translated(bomb, "tmx")) < 100_000

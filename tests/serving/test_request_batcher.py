@@ -1,4 +1,4 @@
-"""Many clients, one model: batches, cancellation, errors."""
+"""Batches, cancellation, caching and errors of concurrent requests."""
 
 import asyncio
 import threading
@@ -10,28 +10,28 @@ import pytest
 
 from dragoman.decoding.ctranslate2_translator import ExportedTranslator, SearchResult
 from dragoman.decoding.line_translator import Source
-from dragoman.serving.request_batcher import BATCH_SENTENCES, REMEMBERED_SENTENCES, Engine
+from dragoman.serving.request_batcher import CACHED_SENTENCES, MAX_BATCH_SENTENCES, RequestBatcher
 
 from ..models import LINES
 
 
-class Gated(ExportedTranslator):
-    """A real translator that waits at a gate before each batch, so that tests decide when it works."""
+class BlockingTranslator(ExportedTranslator):
+    """A real translator that blocks before each batch until the test releases it."""
 
-    gate: threading.Event
+    released: threading.Event
     batches: list[int]
 
     def search_batch(self, batch: Sequence[Source], n_best: int = 1) -> list[list[SearchResult]]:
         self.batches.append(len(batch))
-        assert self.gate.wait(30)
+        assert self.released.wait(30)
         return super().search_batch(batch, n_best)
 
 
 @pytest.fixture
-def translator(exports: list[Path]) -> Gated:
-    made = Gated.load(exports[0], "cpu", threads=1)
-    assert isinstance(made, Gated)
-    made.gate, made.batches = threading.Event(), []
+def translator(exports: list[Path]) -> BlockingTranslator:
+    made = BlockingTranslator.load(exports[0], "cpu", threads=1)
+    assert isinstance(made, BlockingTranslator)
+    made.released, made.batches = threading.Event(), []
     return made
 
 
@@ -39,21 +39,21 @@ def sources_of(translator: ExportedTranslator, lines: Sequence[str]) -> list[Sou
     return [(*translator.tokenizer.encode(line), translator.tokenizer.end) for line in lines]
 
 
-def engine_of(translator: ExportedTranslator) -> Engine:
-    return Engine(translator, ThreadPoolExecutor(1), lambda sentences: None)
+def make_batcher(translator: ExportedTranslator) -> RequestBatcher:
+    return RequestBatcher(translator, ThreadPoolExecutor(1), lambda sentences: None)
 
 
-def test_what_arrives_while_one_is_translated_is_translated_together(translator: Gated) -> None:
+def test_sentences_that_arrive_during_a_batch_form_the_next_one(translator: BlockingTranslator) -> None:
     sources = sources_of(translator, LINES[:20])
 
     async def ask() -> list[list[SearchResult]]:
-        engine = engine_of(translator)
-        tasks = [asyncio.create_task(engine.find(sources[0]))]
+        batcher = make_batcher(translator)
+        tasks = [asyncio.create_task(batcher.search(sources[0]))]
         await asyncio.sleep(0.01)
-        tasks += [asyncio.create_task(engine.find(source)) for source in sources[1:]]
+        tasks += [asyncio.create_task(batcher.search(source)) for source in sources[1:]]
         await asyncio.sleep(0.01)
-        assert engine.waiting == 19
-        translator.gate.set()
+        assert batcher.queue_length == 19
+        translator.released.set()
         return await asyncio.gather(*tasks)
 
     found = asyncio.run(ask())
@@ -62,62 +62,62 @@ def test_what_arrives_while_one_is_translated_is_translated_together(translator:
     assert [best[0].tokens for best in found] == alone
 
 
-def test_a_batch_has_a_limit_and_each_sentence_is_translated_once(translator: Gated) -> None:
-    translator.gate.set()
+def test_batches_are_limited_and_each_sentence_is_translated_once(translator: BlockingTranslator) -> None:
+    translator.released.set()
     lines = [f"{line} {number}" for number in range(4) for line in LINES[:25]]
     sources = sources_of(translator, lines)
 
     async def ask() -> None:
-        engine = engine_of(translator)
-        await asyncio.gather(*(engine.find(source) for source in sources * 2))
-        assert max(translator.batches) <= BATCH_SENTENCES
+        batcher = make_batcher(translator)
+        await asyncio.gather(*(batcher.search(source) for source in sources * 2))
+        assert max(translator.batches) <= MAX_BATCH_SENTENCES
         done = sum(translator.batches)
-        await asyncio.gather(*(engine.find(source) for source in sources))
-        assert sum(translator.batches) == done, "they were remembered"
+        await asyncio.gather(*(batcher.search(source) for source in sources))
+        assert sum(translator.batches) == done, "they were cached"
 
     asyncio.run(ask())
 
 
-def test_memory_of_translations_is_bounded(translator: Gated) -> None:
-    translator.gate.set()
+def test_the_cache_is_bounded(translator: BlockingTranslator) -> None:
+    translator.released.set()
 
     async def ask() -> None:
-        engine = engine_of(translator)
-        engine._remember({(token,): [] for token in range(3 * REMEMBERED_SENTENCES)})
-        assert len(engine._remembered) == REMEMBERED_SENTENCES
+        batcher = make_batcher(translator)
+        batcher._add_to_cache({(token,): [] for token in range(3 * CACHED_SENTENCES)})
+        assert len(batcher._cache) == CACHED_SENTENCES
 
     asyncio.run(ask())
 
 
-def test_one_who_goes_away_frees_the_place(translator: Gated) -> None:
+def test_a_cancelled_search_leaves_the_queue(translator: BlockingTranslator) -> None:
     sources = sources_of(translator, LINES[:3])
 
     async def ask() -> None:
-        engine = engine_of(translator)
-        first, second, third = (asyncio.create_task(engine.find(source)) for source in sources)
+        batcher = make_batcher(translator)
+        first, second, third = (asyncio.create_task(batcher.search(source)) for source in sources)
         await asyncio.sleep(0.01)
-        fourth = asyncio.create_task(engine.find((5, 3)))
+        fourth = asyncio.create_task(batcher.search((5, 3)))
         await asyncio.sleep(0.01)
-        assert engine.waiting == 1
+        assert batcher.queue_length == 1
         fourth.cancel()
         first.cancel()
         await asyncio.sleep(0.01)
-        assert engine.waiting == 0
-        translator.gate.set()
+        assert batcher.queue_length == 0
+        translator.released.set()
         assert (await second)[0].score <= 0
         assert (await third)[0].score <= 0
 
     asyncio.run(ask())
 
 
-def test_a_batch_that_fails_fails_for_those_in_it_alone(translator: Gated) -> None:
-    translator.gate.set()
-    [sound] = sources_of(translator, LINES[:1])
+def test_an_error_affects_only_the_sentences_of_its_batch(translator: BlockingTranslator) -> None:
+    translator.released.set()
+    [valid] = sources_of(translator, LINES[:1])
 
     async def ask() -> None:
-        engine = engine_of(translator)
+        batcher = make_batcher(translator)
         with pytest.raises(IndexError):
-            await engine.find((10**6, 3))
-        assert (await engine.find(sound))[0].tokens
+            await batcher.search((10**6, 3))
+        assert (await batcher.search(valid))[0].tokens
 
     asyncio.run(ask())

@@ -1,4 +1,4 @@
-"""A real browser, for tests that look at pages as people do."""
+"""A real browser, for tests of the web pages."""
 
 import shutil
 from collections.abc import Iterator
@@ -9,14 +9,16 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 CHROMIUM = shutil.which("chromium")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: .ci/system-packages installs it")
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed; .ci/system-packages installs it"
+)
 NARROW = {"width": 360, "height": 740}
-expect.set_options(timeout=30_000)  # A busy machine is no fault of the page.
+expect.set_options(timeout=30_000)  # Tests must also pass on a busy machine.
 
 
 @contextmanager
 def opened_page(browser: Browser, **options: Any) -> Iterator[Page]:
-    """A new page, on which nothing may go wrong unseen."""
+    """Open a new page. Fails if an error was logged to its console."""
     context = browser.new_context(locale="en-GB", **options)
     page = context.new_page()
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""The server as a process: real clients, rude ones among them."""
+"""The server as a separate process, with well-behaved and badly behaved clients."""
 
 import contextlib
 import json
@@ -20,11 +20,11 @@ from ..models import LINES
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.system
-HEAD = "POST /{place} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+REQUEST_HEAD = "POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 
 
 class Server:
-    """A server in a process of its own."""
+    """A server in a separate process."""
 
     def __init__(self, *arguments: str, prefix: Sequence[str] = ()) -> None:
         with socket.socket() as probe:
@@ -33,11 +33,11 @@ class Server:
         command = [sys.executable, "-m", "dragoman", "serve", *arguments, "--port", str(self.port), "--threads", "1"]
         self.process = subprocess.Popen([*prefix, *command], stderr=subprocess.PIPE, text=True)
         self.url = f"http://127.0.0.1:{self.port}"
-        while self.process.poll() is None and not self.answers():
+        while self.process.poll() is None and not self.is_up():
             time.sleep(0.05)
         assert self.process.poll() is None, self.process.stderr.read()
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         with contextlib.suppress(httpx.TransportError):
             return httpx.get(f"{self.url}/health").status_code == 200
         return False
@@ -68,10 +68,10 @@ def wait_until(condition) -> None:
         if condition():
             return
         time.sleep(0.05)
-    raise AssertionError("waited for a minute in vain")
+    raise AssertionError("the condition was not met within a minute")
 
 
-def test_libretranslate_s_own_client_works(server: Server) -> None:
+def test_the_libretranslate_client_works(server: Server) -> None:
     client = LibreTranslateAPI(server.url)
     assert client.languages()[0] == {"code": "en", "name": "English", "targets": ["de"]}
     direct = httpx.post(f"{server.url}/translate", json={"q": LINES[0], "source": "en", "target": "de"}).json()
@@ -79,14 +79,14 @@ def test_libretranslate_s_own_client_works(server: Server) -> None:
     assert client.detect("Das ist ein ganz gewöhnlicher deutscher Satz.")[0]["language"] == "de"
 
 
-def test_many_at_once_get_what_they_would_get_alone(server: Server) -> None:
+def test_concurrent_requests_get_the_same_translations_as_sequential_ones(server: Server) -> None:
     def ask(line: str) -> str:
         fields = {"q": line, "source": "en", "target": "de"}
         return str(httpx.post(f"{server.url}/translate", json=fields, timeout=60).json()["translatedText"])
 
     lines = [f"{line} And {number} more." for number, line in enumerate(LINES * 2)]
-    together: dict[str, str] = {}
-    threads = [threading.Thread(target=lambda line=line: together.update({line: ask(line)})) for line in lines]
+    concurrent: dict[str, str] = {}
+    threads = [threading.Thread(target=lambda line=line: concurrent.update({line: ask(line)})) for line in lines]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -94,66 +94,68 @@ def test_many_at_once_get_what_they_would_get_alone(server: Server) -> None:
     fresh = Server(*[path for path in server.process.args if str(path).endswith("en-de")])
     try:
         fields = ({"q": line, "source": "en", "target": "de"} for line in lines)
-        alone = [
+        sequential = [
             httpx.post(f"{fresh.url}/translate", json=field, timeout=60).json()["translatedText"] for field in fields
         ]
     finally:
         fresh.stop()
-    assert [together[line] for line in lines] == alone
+    assert [concurrent[line] for line in lines] == sequential
 
 
-def test_one_who_goes_away_frees_the_place(server: Server) -> None:
-    for place in ("translate", "stream"):
-        with contextlib.ExitStack() as crowd:
+def test_a_client_that_disconnects_frees_its_place(server: Server) -> None:
+    for path in ("translate", "stream"):
+        with contextlib.ExitStack() as connections:
             for number in range(8):
                 text = " ".join(f"{line} Number {number} of {count}." for count, line in enumerate(LINES * 7))
                 body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
-                rude = crowd.enter_context(server.connect())
-                rude.sendall(HEAD.format(place=place, length=len(body)).encode() + body)
-            wait_until(lambda: server.metric("dragoman_requests_under_way") >= 2)  # the question itself is one
+                connection = connections.enter_context(server.connect())
+                connection.sendall(REQUEST_HEAD.format(path=path, length=len(body)).encode() + body)
+            wait_until(
+                lambda: server.metric("dragoman_requests_under_way") >= 2
+            )  # including the request for the metrics
         wait_until(lambda: server.metric("dragoman_requests_under_way") <= 1)
         wait_until(lambda: server.metric('dragoman_sentences_waiting{model="en-de"}') == 0)
 
 
-def test_one_who_says_nothing_is_not_waited_for(server: Server) -> None:
+def test_a_client_that_sends_no_complete_request_is_disconnected(server: Server) -> None:
     with server.connect() as silent, server.connect() as slow:
-        slow.sendall(HEAD.format(place="translate", length=100).encode() + b"{")
+        slow.sendall(REQUEST_HEAD.format(path="translate", length=100).encode() + b"{")
         assert silent.recv(100) == b"", "closed"
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
 
 
-def test_a_text_is_sent_sentence_by_sentence(server: Server) -> None:
+def test_a_stream_is_sent_sentence_by_sentence(server: Server) -> None:
     text = " ".join(LINES)
     body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
     with server.connect() as client:
-        client.sendall(HEAD.format(place="stream", length=len(body)).encode() + body)
+        client.sendall(REQUEST_HEAD.format(path="stream", length=len(body)).encode() + body)
         received = b""
         while not received.endswith(b"0\r\n\r\n"):
             received += client.recv(65536)
     frames = re.findall(rb"^[0-9a-f]+\r\n(\{.*\})\n\r\n", received, re.MULTILINE)
-    assert len(frames) == len(LINES) + 2, "one for each, one before and one after"
+    assert len(frames) == len(LINES) + 2, "one per sentence, the header and the end"
 
 
-def test_told_to_stop_it_first_answers_what_it_has_begun(exports: list[Path]) -> None:  # noqa: F811
+def test_a_stopped_server_completes_requests_in_progress(exports: list[Path]) -> None:  # noqa: F811
     server = Server(str(exports[0]))
     text = " ".join(f"{line} Part {number}." for number, line in enumerate(LINES * 6))
-    answers: list[httpx.Response] = []
+    responses: list[httpx.Response] = []
 
     def ask() -> None:
         fields = {"q": text, "source": "en", "target": "de"}
-        answers.append(httpx.post(f"{server.url}/translate", json=fields, timeout=60))
+        responses.append(httpx.post(f"{server.url}/translate", json=fields, timeout=60))
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    wait_until(lambda: server.metric("dragoman_requests_under_way") >= 2 or answers)
+    client = threading.Thread(target=ask)
+    client.start()
+    wait_until(lambda: server.metric("dragoman_requests_under_way") >= 2 or responses)
     errors = server.stop()
-    asking.join()
-    assert answers[0].status_code == 200
+    client.join()
+    assert responses[0].status_code == 200
     assert server.process.returncode in (0, -signal.SIGTERM)
     assert "Traceback" not in errors
 
 
-def test_a_run_is_exported_by_itself_and_a_taken_port_is_a_sentence(exports: list[Path], server: Server) -> None:  # noqa: F811
+def test_a_run_is_exported_automatically_and_a_port_in_use_is_reported(exports: list[Path], server: Server) -> None:  # noqa: F811
     model = exports[0].parent / "model-en-de"
     made = Server(str(model))
     try:
@@ -167,7 +169,7 @@ def test_a_run_is_exported_by_itself_and_a_taken_port_is_a_sentence(exports: lis
         made.stop()
 
 
-def test_the_api_can_be_fuzzed_from_its_own_description(server: Server) -> None:
+def test_fuzzing_by_the_openapi_document_finds_no_errors(server: Server) -> None:
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
     command = [
         sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--checks", checks,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dragoman.corpus.dataset import DataSet
-from dragoman.distributed.cluster import join
+from dragoman.distributed.cluster import join_cluster
 from dragoman.distributed.event_sync import EventSync
 from dragoman.events import Event
 from dragoman.model.transformer import Transformer
@@ -48,7 +48,9 @@ class Recording:
         self.events: list[Event] = []
         self.stop = StopSignal()
         self.run = RunFolder(folder)
-        self.trainer = Trainer(settings, data, self.run, join(), judge or Parrot(), self.record, EventSync(self.run))
+        self.trainer = Trainer(
+            settings, data, self.run, join_cluster(), judge or Parrot(), self.record, EventSync(self.run)
+        )
         self.on_event = lambda event: None
 
     def record(self, event: Event) -> None:

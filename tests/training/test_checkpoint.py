@@ -13,7 +13,7 @@ from dragoman.errors import DragomanError
 from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
 from dragoman.model.model_folder import ModelDescription, load_model
 from dragoman.model.transformer import Transformer
-from dragoman.settings import DecodingSettings
+from dragoman.settings import CheckpointSettings, DecodingSettings
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState, find_damage
 
@@ -38,12 +38,13 @@ def snapshot(description: ModelDescription, step: int, loss: float | None = None
 class Kept:
     """Checkpoints in a folder, with what they recorded."""
 
-    def __init__(self, folder, description, keep_last=2, keep_best=0):
+    def __init__(self, folder, description, **settings):
         self.events: list[Event] = []
         self.folder = folder
         self.description = description
-        self.checkpoints = Checkpoints(folder, description, keep_last, keep_best, self.events.append)
-        self.checkpoints.newest_whole()
+        settings = CheckpointSettings(**{"keep_last": 2, **settings})
+        self.checkpoints = Checkpoints(folder, description, settings, self.events.append)
+        self.checkpoints.newest_valid()
 
     def save(self, step: int, *links: str, loss: float | None = None) -> None:
         self.checkpoints.save(lambda: snapshot(self.description, step, loss), links)
@@ -75,7 +76,7 @@ def test_a_checkpoint_is_a_model_that_can_be_used(tmp_path, description):
 
 
 def test_the_newest_and_the_best_are_kept(tmp_path, description):
-    kept = Kept(tmp_path, description, keep_last=2, keep_best=2)
+    kept = Kept(tmp_path, description, keep_last=2, average=2, average_of="best")
     kept.save(1, "best-loss", loss=1.0)
     kept.save(2, loss=1.1)
     kept.save(3, "best-bleu", loss=3.0)
@@ -109,7 +110,7 @@ def test_any_damage_to_any_file_is_found_and_the_one_before_is_used(tmp_path_fac
         content[place] ^= 1 << data.draw(st.integers(0, 7))
     file.write_bytes(content)
     assert find_damage(folder / "step-00000002") is not None
-    assert kept.checkpoints.newest_whole() == folder / "step-00000001"
+    assert kept.checkpoints.newest_valid() == folder / "step-00000001"
     rejected = [event for event in kept.events if isinstance(event, CheckpointRejected)]
     assert [event.name for event in rejected] == ["step-00000002"]
 
@@ -125,8 +126,8 @@ def test_what_a_killed_writer_left_is_swept_away(tmp_path, description):
     kept = Kept(tmp_path, description)
     kept.save(1)
     shutil.copytree(tmp_path / "step-00000001", tmp_path / ".step-00000002.abcd1234")
-    assert kept.checkpoints.newest_whole() == tmp_path / "step-00000001"
-    kept.checkpoints.own()
+    assert kept.checkpoints.newest_valid() == tmp_path / "step-00000001"
+    kept.checkpoints.claim()
     assert not list(tmp_path.glob(".*"))
 
 
@@ -143,7 +144,7 @@ def test_a_failed_write_is_told_and_loses_nothing(tmp_path, description, monkeyp
     assert kept.events[-1].reason == "No space left on device"
     assert kept.steps == [1]
     assert not list(tmp_path.glob(".*"))
-    assert kept.checkpoints.newest_whole() == tmp_path / "step-00000001"
+    assert kept.checkpoints.newest_valid() == tmp_path / "step-00000001"
 
 
 def test_an_average_is_the_mean_of_the_weights(tmp_path, description):

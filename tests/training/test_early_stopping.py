@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from dragoman.events import EvaluationDone
 from dragoman.training.checkpoint import BEST_BLEU, BEST_LOSS, TrainingState
-from dragoman.training.early_stopping import take_in
+from dragoman.training.early_stopping import update_best
 
 
 def evaluation(nll: float, bleu: float | None = None, chrf: float | None = None) -> EvaluationDone:
@@ -15,30 +15,30 @@ def evaluation(nll: float, bleu: float | None = None, chrf: float | None = None)
 
 
 def test_the_first_evaluation_is_the_best_so_far():
-    state, links = take_in(TrainingState(), evaluation(3.0, bleu=10.0, chrf=20.0), "loss")
+    state, links = update_best(TrainingState(), evaluation(3.0, bleu=10.0, chrf=20.0), "loss")
     assert state.best == {"loss": 3.0, "bleu": 10.0, "chrf": 20.0}
     assert links == [BEST_LOSS, BEST_BLEU]
     assert state.loss == 3.0
 
 
 def test_a_lower_loss_and_a_higher_bleu_are_better():
-    state, _ = take_in(TrainingState(), evaluation(3.0, bleu=10.0), "loss")
-    assert take_in(state, evaluation(2.9, bleu=9.0), "loss")[1] == [BEST_LOSS]
-    assert take_in(state, evaluation(3.1, bleu=11.0), "loss")[1] == [BEST_BLEU]
-    assert take_in(state, evaluation(3.0, bleu=10.0), "loss")[1] == []
+    state, _ = update_best(TrainingState(), evaluation(3.0, bleu=10.0), "loss")
+    assert update_best(state, evaluation(2.9, bleu=9.0), "loss")[1] == [BEST_LOSS]
+    assert update_best(state, evaluation(3.1, bleu=11.0), "loss")[1] == [BEST_BLEU]
+    assert update_best(state, evaluation(3.0, bleu=10.0), "loss")[1] == []
 
 
 def test_without_translations_bleu_is_neither_bettered_nor_forgotten():
-    state, _ = take_in(TrainingState(), evaluation(3.0, bleu=10.0), "loss")
-    state, links = take_in(state, evaluation(2.0), "loss")
+    state, _ = update_best(TrainingState(), evaluation(3.0, bleu=10.0), "loss")
+    state, links = update_best(state, evaluation(2.0), "loss")
     assert links == [BEST_LOSS]
     assert state.best["bleu"] == 10.0
 
 
 @pytest.mark.parametrize(("metric", "stale"), [("loss", 0), ("bleu", 1), ("chrf", 0)])
 def test_patience_looks_at_its_own_metric(metric, stale):
-    state, _ = take_in(TrainingState(), evaluation(3.0, bleu=10.0, chrf=20.0), metric)
-    state, _ = take_in(state, evaluation(2.0, bleu=9.0, chrf=21.0), metric)
+    state, _ = update_best(TrainingState(), evaluation(3.0, bleu=10.0, chrf=20.0), metric)
+    state, _ = update_best(state, evaluation(2.0, bleu=9.0, chrf=21.0), metric)
     assert state.stale_evaluations == stale
 
 
@@ -46,13 +46,13 @@ def test_patience_looks_at_its_own_metric(metric, stale):
 def test_stale_evaluations_are_those_since_the_best(losses):
     state = TrainingState()
     for nll in losses:
-        state, _ = take_in(state, evaluation(nll), "loss")
+        state, _ = update_best(state, evaluation(nll), "loss")
     assert state.best["loss"] == min(losses)
     assert state.stale_evaluations == len(losses) - 1 - losses.index(min(losses))
 
 
 def test_everything_else_of_the_state_stays_as_it_was():
     before = TrainingState(step=7, rollbacks=1, learning_rate_factor=0.5, elapsed_s=3.0)
-    after, _ = take_in(before, evaluation(3.0), "loss")
-    assert (after.step, after.rollbacks, after.rate_factor, after.elapsed_s) == (7, 1, 0.5, 3.0)
+    after, _ = update_best(before, evaluation(3.0), "loss")
+    assert (after.step, after.rollbacks, after.learning_rate_factor, after.elapsed_s) == (7, 1, 0.5, 3.0)
     assert before.best == {}

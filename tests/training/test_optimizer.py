@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from dragoman.settings import OptimizerSettings
+from dragoman.training.ema import EMA
 from dragoman.training.muon import Muon
-from dragoman.training.optimizer import EMA, Optimizer
+from dragoman.training.optimizer import Optimizer
 
 
 class Toy(nn.Module):
@@ -37,7 +38,7 @@ def test_state_that_was_saved_goes_on_bit_for_bit(algorithm):
     descend(half, first, 3)
     rest.load_state_dict(half.state_dict())
     second = Optimizer(rest, settings)
-    second.load_state({name: tensor.clone() for name, tensor in first.state().items()})
+    second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
     descend(rest, second, 3)
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), rest.parameters(), strict=True))
 
@@ -60,7 +61,7 @@ def test_muon_takes_the_matrices_and_adamw_the_rest():
     updater = Optimizer(model, OptimizerSettings(algorithm="muon"))
     descend(model, updater, 1)
     quantities: dict[str, set[str]] = {}
-    for key in updater.state():
+    for key in updater.state_dict():
         name, _, quantity = key.rpartition("/")
         quantities.setdefault(name, set()).add(quantity)
     assert quantities["inner.weight"] == {"momentum_buffer"}
@@ -112,7 +113,7 @@ def test_a_step_that_was_not_read_is_clipped_and_skipped_as_one_that_was(algorit
             model.zero_grad()
             (model.loss() * value).backward()
         norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in unread.parameters()])
-        updaters[0].step_unread(0.01, torch.tensor(value), norm, limit=0.5)
+        updaters[0].clip_and_step_if_finite(0.01, torch.tensor(value), norm, clip_norm=0.5)
         if math.isfinite(value):
             torch.nn.utils.clip_grad_norm_(read.parameters(), 0.5)
             updaters[1].step(0.01)
@@ -131,7 +132,7 @@ def test_a_step_that_is_read_forgets_what_was_not_finite_before(algorithm):
         if loss is None:
             updater.step(0.01)
         else:
-            updater.step_unread(0.01, torch.tensor(loss), torch.tensor(1.0), 0.5)
+            updater.clip_and_step_if_finite(0.01, torch.tensor(loss), torch.tensor(1.0), 0.5)
             assert torch.equal(model.weight, before)
     assert not torch.equal(model.weight, before)
 

@@ -4,11 +4,13 @@ from torch import Tensor
 
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.step_stats import StepStats
 from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
 from dragoman.settings import ExchangeSettings, OptimizerSettings
-from dragoman.training.checkpoint import Snapshot, TrainingState
-from dragoman.training.optimizer import EMA, Optimizer
+from dragoman.training.checkpoint import Snapshot
+from dragoman.training.ema import EMA
+from dragoman.training.optimizer import Optimizer
 from dragoman.training.replica import Replica
 
 from .conftest import tiny
@@ -28,11 +30,11 @@ def take_step(replica: Replica, number: int) -> None:
     generator = torch.Generator().manual_seed(number)
     for parameter in replica.model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator)
-    replica.exchange.gradients(torch.tensor([1.0, 1.0, 10.0, 0.0, 0.0]), 10)
-    replica.updater.step(0.01)
-    if replica.average is not None:
-        replica.average.update(number)
-    replica.exchange.settle(flush=True)
+    replica.exchange.all_reduce(StepStats(torch.ones(2), 10, [0.0], [0.0]), 10)
+    replica.optimizer.step(0.01)
+    if replica.ema is not None:
+        replica.ema.update(number)
+    replica.exchange.synchronize(flush=True)
 
 
 def tensors(snapshot: Snapshot) -> dict[str, Tensor]:
@@ -49,22 +51,22 @@ def test_a_replica_that_takes_anothers_place_goes_on_as_the_other_does(averaged)
     whole, other = replica(1, averaged=averaged), replica(2, averaged=averaged)
     take_step(whole, 1)
     take_step(other, 5)
-    other.restore(whole.snapshot(TrainingState(step=1)))
+    other.restore(whole.snapshot())
     for each in (whole, other):
         take_step(each, 2)
-    assert same(whole.snapshot(TrainingState()), other.snapshot(TrainingState()))
+    assert same(whole.snapshot(), other.snapshot())
 
 
 @pytest.mark.parametrize("averaged", [False, True])
 def test_a_snapshot_can_be_returned_to_more_than_once(averaged):
     trained = replica(1, averaged=averaged)
     take_step(trained, 1)
-    kept = trained.snapshot(TrainingState(step=1))
+    kept = trained.snapshot()
     outcomes = []
     for _ in range(2):
         trained.restore(kept)
         take_step(trained, 2)
-        outcomes.append(trained.snapshot(TrainingState()))
+        outcomes.append(trained.snapshot())
     assert same(outcomes[0], outcomes[1])
     assert not same(outcomes[0], kept)
 
@@ -72,7 +74,7 @@ def test_a_snapshot_can_be_returned_to_more_than_once(averaged):
 def test_what_people_translate_with_is_the_running_average():
     trained = replica(1, averaged=True)
     take_step(trained, 1)
-    snapshot = trained.snapshot(TrainingState())
+    snapshot = trained.snapshot()
     name, weights = next(iter(snapshot.weights.items()))
-    assert torch.equal(weights, trained.average.weights[name])
+    assert torch.equal(weights, trained.ema.weights[name])
     assert not torch.equal(weights, snapshot.trained[name])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.settings import ScheduleSettings
-from dragoman.training.schedule import inverse_sqrt, rate_at
+from dragoman.training.schedule import inverse_sqrt, learning_rate_at
 
 POLICIES = ["inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"]
 
@@ -24,7 +24,7 @@ def test_the_original_policy_has_the_original_values():
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_rate_grows_linearly_while_warming_up(policy):
     settings = schedule(policy)
-    quarter, half, whole = (rate_at(step, settings, 1000, 64) for step in (25, 50, 100))
+    quarter, half, whole = (learning_rate_at(step, settings, 1000, 64) for step in (25, 50, 100))
     assert half == pytest.approx(2 * quarter)
     assert whole == pytest.approx(2 * half)
 
@@ -32,15 +32,16 @@ def test_the_rate_grows_linearly_while_warming_up(policy):
 @pytest.mark.parametrize(("policy", "middle", "last"), [("linear", 0.5, 0), ("cosine", 0.5, 0), ("constant", 1, 1)])
 def test_decay_reaches_half_way_and_the_end_as_its_name_says(policy, middle, last):
     settings = schedule(policy)
-    assert rate_at(550, settings, 1000, 64) == pytest.approx(middle * settings.learning_rate)
-    assert rate_at(1000, settings, 1000, 64) == pytest.approx(last * settings.learning_rate, abs=1e-9)
+    assert learning_rate_at(550, settings, 1000, 64) == pytest.approx(middle * settings.learning_rate)
+    assert learning_rate_at(1000, settings, 1000, 64) == pytest.approx(last * settings.learning_rate, abs=1e-9)
 
 
 def test_warmup_stable_decay_is_flat_and_falls_at_the_end():
     settings = schedule("warmup_stable_decay", decay_fraction=0.2)
-    assert rate_at(101, settings, 1000, 64) == rate_at(800, settings, 1000, 64) == settings.learning_rate
-    assert rate_at(901, settings, 1000, 64) == pytest.approx(settings.learning_rate / 2)
-    assert 0 < rate_at(1000, settings, 1000, 64) < settings.learning_rate / 100
+    flat = [learning_rate_at(step, settings, 1000, 64) for step in (101, 800)]
+    assert flat == [settings.learning_rate] * 2
+    assert learning_rate_at(901, settings, 1000, 64) == pytest.approx(settings.learning_rate / 2)
+    assert 0 < learning_rate_at(1000, settings, 1000, 64) < settings.learning_rate / 100
 
 
 @given(
@@ -48,7 +49,7 @@ def test_warmup_stable_decay_is_flat_and_falls_at_the_end():
 )
 def test_the_rate_is_finite_and_never_negative_or_above_its_peak(policy, step, warmup, total, share):
     settings = schedule(policy, warmup_steps=warmup, decay_fraction=share)
-    rate = rate_at(step, settings, total, 64)
+    rate = learning_rate_at(step, settings, total, 64)
     assert math.isfinite(rate)
     peak = settings.learning_rate if policy != "inverse_sqrt" else settings.learning_rate * 64**-0.5
     assert 0 <= rate <= peak * (1 + 1e-9)

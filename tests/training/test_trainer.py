@@ -39,7 +39,7 @@ def test_a_run_records_what_it_did(data, tmp_path):
     recording = Recording(tiny(), data, tmp_path)
     recording.train()
     started = recording.of(RunStarted)[0]
-    assert (started.world, started.resumed_step, started.total_steps) == (1, 0, 12)
+    assert (started.world_size, started.resumed_step, started.total_steps) == (1, 0, 12)
     assert [event.step for event in recording.of(StepDone)] == list(range(1, 13))
     assert [event.step for event in recording.of(EvaluationDone)] == [5, 10, 12]
     lengths = data.pairs("valid").lengths()
@@ -142,7 +142,7 @@ def test_many_in_a_row_send_the_run_back_with_a_lower_rate(data, tmp_path, monke
     poison(monkeypatch, range(6, 9), recording)
     assert recording.train() == "finished"
     (back,) = recording.of(RolledBack)
-    assert (back.from_step, back.to_step, back.rate_factor) == (8, 5, 0.5)
+    assert (back.from_step, back.to_step, back.learning_rate_factor) == (8, 5, 0.5)
     rates = {event.step: event.learning_rate for event in recording.of(StepDone)}
     assert rates[6] == pytest.approx(rates[5] / 2)
 
@@ -158,7 +158,7 @@ def test_a_run_that_cannot_be_saved_gives_up_with_an_explanation(data, tmp_path,
 def test_a_run_that_diverges_before_its_first_checkpoint_says_what_to_change(data, tmp_path, monkeypatch):
     recording = Recording(tiny("training.max_skipped_steps=2"), data, tmp_path)
     poison(monkeypatch, range(1, 1000), recording)
-    with pytest.raises(DragomanError, match=r"lower schedule\.rate"):
+    with pytest.raises(DragomanError, match=r"lower schedule\.learning_rate"):
         recording.train()
 
 

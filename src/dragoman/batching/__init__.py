@@ -1,1 +1,1 @@
-"""Which pairs make which batch, and whose share each is."""
+"""Batches: the plan of an epoch, packed tensors, and the data loader of each worker."""

@@ -1,4 +1,4 @@
-"""From the plan to tensors: each worker's share of each batch, cut into pieces that fit, made ahead of time."""
+"""The data loader: each worker's share of each global batch, as packed tensors in micro-batches that fit in memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,18 @@ from dragoman.batching.packing import Batch, Packed, filled, pack
 from dragoman.batching.plan import Indexes, fill, plan_epoch, share
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.prefetch import Prefetcher
 
 SIZE_STEPS = 16
-"""Sizes of tensors are sixteenths of the largest: a size that was used before is ready to be used again."""
+"""Tensor sizes are multiples of a sixteenth of the largest, so that a size seen before comes again."""
 SIZE_MULTIPLE = 128
-"""Tokens that matrix products on a GPU take at once."""
+"""Tile size of matrix products on a GPU, in tokens."""
+PREFETCHED_BATCHES = 8
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run is in its data: all that a resume needs to know."""
+    """The position of a run in its data: all that a resume needs."""
 
     epoch: int = 0
     batch: int = 0
@@ -27,109 +29,153 @@ class Position:
 
 @dataclass(frozen=True)
 class WorkerBatch:
-    """One worker's part of a global batch."""
+    """One worker's share of a global batch."""
 
     position: Position
     next_position: Position
     pairs: Indexes
     """This worker's pairs, from the shortest to the longest."""
-    pieces: Sequence[Batch]
-    """The same as tensors, in pieces of at most `micro_tokens` a side."""
-    micro_tokens: int
+    micro_batches: Sequence[Batch]
+    """The same as tensors, in micro-batches of at most `micro_batch_tokens` a side."""
+    micro_batch_tokens: int
     global_pairs: int
     source_tokens: int
     target_tokens: int
-    """Tokens of the global batch, which every worker knows without asking."""
-    my_target_tokens: int
+    """Tokens of the global batch, known to every worker without communication."""
+    worker_target_tokens: int
 
 
 class DataLoader:
     """The shares of one worker, from any position on."""
 
     def __init__(
-        self, pairs: Pairs, tokenizer: Tokenizer, tokens: int, seed: int, micro_tokens: int, fixed_sizes: bool = False
+        self,
+        pairs: Pairs,
+        tokenizer: Tokenizer,
+        batch_tokens: int,
+        seed: int,
+        micro_batch_tokens: int,
+        *,
+        fixed_sizes: bool = False,
     ) -> None:
         self._pairs = pairs
         self._tokenizer = tokenizer
-        self._tokens = tokens
+        self._batch_tokens = batch_tokens
         self._seed = seed
         self._lengths = pairs.lengths()
-        self.micro_tokens = micro_tokens
-        """Most tokens of a side in one piece; lowered when memory turns out not to suffice."""
+        self.micro_batch_tokens = micro_batch_tokens
+        """Most tokens of a side in one micro-batch; lowered after an out-of-memory error."""
         self.fixed_sizes = fixed_sizes
-        """Whether pieces are filled up to a size that is the same for all shares, in pinned memory."""
+        """If set, micro-batches are padded to a few sizes, in pinned memory, so that CUDA graphs can be replayed."""
         self._longest = int(self._lengths.max(initial=0))
-        self._fullest = self._find_fullest() if fixed_sizes else (tokens, tokens)
-        """Source and target tokens of the fullest batches."""
-        self._portion = 1.0
+        self._largest_batch = self._find_largest_batch() if fixed_sizes else (batch_tokens, batch_tokens)
+        """Source and target tokens of the largest global batches."""
+        self._share = 1.0
 
-    def shares(self, position: Position, shares: Sequence[float], rank: int) -> Iterator[WorkerBatch]:
-        """Shares without end, epoch after epoch."""
-        self._portion = shares[rank] / sum(shares)
+    def batches(self, position: Position, shares: Sequence[float], rank: int) -> Iterator[WorkerBatch]:
+        """This rank's shares of the global batches from a position on, epoch after epoch, without end."""
+        self._share = shares[rank] / sum(shares)
         while True:
-            plan = plan_epoch(self._lengths, self._tokens, self._seed, position.epoch)
-            for batch in range(position.batch, len(plan)):
-                at = Position(position.epoch, batch)
-                following = Position(position.epoch, batch + 1) if batch + 1 < len(plan) else Position(at.epoch + 1)
-                whole = plan[batch]
-                tokens = self._lengths[whole].sum(axis=0, dtype=np.int64)
-                mine = share(whole, self._lengths, shares, rank)
-                ordered = mine[np.argsort(self._lengths[mine].max(axis=1), kind="stable")]
-                limit = self.micro_tokens
-                pieces = self.cut(ordered, limit)
-                my_tokens = int(self._lengths[mine, 1].sum(dtype=np.int64))
-                yield WorkerBatch(
-                    at, following, ordered, pieces, limit, len(whole), int(tokens[0]), int(tokens[1]), my_tokens
-                )
+            plan = plan_epoch(self._lengths, self._batch_tokens, self._seed, position.epoch)
+            for number in range(position.batch, len(plan)):
+                at = Position(position.epoch, number)
+                following = Position(at.epoch, number + 1) if number + 1 < len(plan) else Position(at.epoch + 1)
+                yield self._worker_batch(plan[number], at, following, shares, rank)
             position = Position(position.epoch + 1)
 
-    def cut(self, pairs: Indexes, micro_tokens: int) -> list[Batch]:
-        """Pairs as tensors, in pieces of at most `micro_tokens` a side, or of one pair that is longer than that; as few
-        as possible, and of about one size."""
+    def _worker_batch(
+        self, global_batch: Indexes, position: Position, following: Position, shares: Sequence[float], rank: int
+    ) -> WorkerBatch:
+        source_tokens, target_tokens = self._lengths[global_batch].sum(axis=0, dtype=np.int64).tolist()
+        own = share(global_batch, self._lengths, shares, rank)
+        by_length = own[np.argsort(self._lengths[own].max(axis=1), kind="stable")]
+        limit = self.micro_batch_tokens
+        return WorkerBatch(
+            position=position,
+            next_position=following,
+            pairs=by_length,
+            micro_batches=self.split(by_length, limit),
+            micro_batch_tokens=limit,
+            global_pairs=len(global_batch),
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+            worker_target_tokens=int(self._lengths[own, 1].sum(dtype=np.int64)),
+        )
+
+    def split(self, pairs: Indexes, micro_batch_tokens: int) -> list[Batch]:
+        """Pairs as tensors, in as few micro-batches as possible and of about equal size.
+
+        Each has at most `micro_batch_tokens` a side, or a single pair that is longer.
+        """
         if len(pairs) == 0:
             return []
         lengths = self._lengths[pairs]
         longest = int(lengths.max())
-        most = max(micro_tokens, longest)
+        most = max(micro_batch_tokens, longest)
         bounds = fill(lengths, most)
         if (count := len(bounds) - 1) > 1:
             even = fill(lengths, min(most, -(-int(lengths.sum(axis=0).max()) // count) + longest))
             bounds = even if len(even) == len(bounds) else bounds
-        pieces = [self.tensors(part) for part in np.split(pairs, bounds[1:-1])]
-        return [self._fill_up(piece) for piece in pieces] if self.fixed_sizes else pieces
+        micro_batches = [self._to_tensors(part) for part in np.split(pairs, bounds[1:-1])]
+        return [self._pad_to_fixed_size(batch) for batch in micro_batches] if self.fixed_sizes else micro_batches
 
-    def _find_fullest(self) -> tuple[int, int]:
-        plan = plan_epoch(self._lengths, self._tokens, self._seed, 0)
+    def _find_largest_batch(self) -> tuple[int, int]:
+        plan = plan_epoch(self._lengths, self._batch_tokens, self._seed, 0)
         source, target = np.add.reduceat(self._lengths[plan.order], plan.bounds[:-1]).max(axis=0).tolist()
         return source, target
 
-    def _fill_up(self, piece: Batch) -> Batch:
-        sides = zip((piece.source, piece.target), self._fullest, strict=True)
-        source, target = (self._size(side.tokens.shape[0], fullest) for side, fullest in sides)
-        full = filled(piece, source, target, self._longest)
-        return full.pinned() if torch.cuda.is_available() else full
+    def _pad_to_fixed_size(self, batch: Batch) -> Batch:
+        sides = zip((batch.source, batch.target), self._largest_batch, strict=True)
+        source, target = (self._fixed_size(side.tokens.shape[0], largest) for side, largest in sides)
+        padded = filled(batch, source, target, self._longest)
+        return padded.pinned() if torch.cuda.is_available() else padded
 
-    def _size(self, tokens: int, fullest: int) -> int:
-        """The size of a side that has so many tokens, and has this worker's part of `fullest` in the fullest batch."""
-        most = max(self.micro_tokens, self._longest)
-        # No worker's share exceeds its due by more than a sentence, or hardly ever; and no piece an even part of it.
-        whole = round(fullest * self._portion) + (self._longest if self._portion < 1 else 0)
-        pieces = -(-whole // most)
-        due = whole if pieces == 1 else min(most, -(-whole // pieces) + self._longest)
-        step = _rounded_up(-(-most // SIZE_STEPS), SIZE_MULTIPLE)
-        return min(_rounded_up(max(tokens, due), step), _rounded_up(most, SIZE_MULTIPLE))
+    def _fixed_size(self, tokens: int, largest_batch: int) -> int:
+        """The size that a side with so many tokens is padded to."""
+        most = max(self.micro_batch_tokens, self._longest)
+        # A worker's share exceeds its due by more than one sentence hardly ever, and a micro-batch its even part never.
+        worker_tokens = round(largest_batch * self._share) + (self._longest if self._share < 1 else 0)
+        count = -(-worker_tokens // most)
+        due = worker_tokens if count == 1 else min(most, -(-worker_tokens // count) + self._longest)
+        step = _round_up(-(-most // SIZE_STEPS), SIZE_MULTIPLE)
+        return min(_round_up(max(tokens, due), step), _round_up(most, SIZE_MULTIPLE))
 
-    def tensors(self, pairs: Indexes) -> Batch:
-        """Packed tensors of some pairs: the decoder reads the translation shifted right, begun by the start mark."""
+    def _to_tensors(self, pairs: Indexes) -> Batch:
+        """Packed tensors. The decoder input is the target shifted right, beginning with the start token."""
         tokens = self._pairs.gather(pairs)
         sources, labels = (torch.from_numpy(side.astype(np.int64)) for side in tokens)
         lengths = torch.from_numpy(self._lengths[pairs].astype(np.int64))  # [S, 2]
         source = pack(sources, lengths[:, 0])
         target = pack(labels, lengths[:, 1])
-        read = labels.roll(1)
-        read[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.start
-        return Batch(source, Packed(read, target.layout), labels)
+        decoder_input = labels.roll(1)
+        decoder_input[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.start
+        return Batch(source, Packed(decoder_input, target.layout), labels)
 
 
-def _rounded_up(number: int, multiple: int) -> int:
+def _round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
+
+
+class BatchStream:
+    """This worker's batches, prefetched in a thread. Reopened when the position or the shares change."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._prefetcher: Prefetcher[WorkerBatch] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._prefetcher is not None
+
+    def open(self, position: Position, shares: Sequence[float], rank: int) -> None:
+        self.close()
+        self._prefetcher = Prefetcher(self._loader.batches(position, shares, rank), PREFETCHED_BATCHES)
+
+    def __next__(self) -> WorkerBatch:
+        assert self._prefetcher is not None
+        return next(self._prefetcher)
+
+    def close(self) -> None:
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+            self._prefetcher = None

@@ -15,12 +15,12 @@ from dragoman.commands.typer_app import (
 
 def show_config(
     recipe: Annotated[
-        str | None, typer.Argument(help="A shipped recipe or the path of a TOML file.", show_default=False)
+        str | None, typer.Argument(help="A shipped recipe, or the path of a TOML file.", show_default=False)
     ] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value", show_default=False)] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show every setting of a recipe, with its value and where that came from.
+    """Show every setting of a recipe, with its value and its origin.
 
     **Examples**
 

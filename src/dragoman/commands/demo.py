@@ -37,9 +37,9 @@ def demo(
 
 def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = ()) -> None:
     """Prepare, train, score, translate and report. A demo that was interrupted goes on."""
+    from dragoman.commands.dataset_table import show_splits
     from dragoman.corpus import catalog
     from dragoman.corpus.dataset import DataSet
-    from dragoman.corpus.dataset_summary import show_splits
     from dragoman.corpus.preparation import prepare
     from dragoman.decoding import scoring
     from dragoman.decoding.translator import load

@@ -8,7 +8,7 @@ import typer
 
 from dragoman.commands.typer_app import (
     AsJson,
-    PythonThere,
+    RemotePython,
     SshConfig,
     open_console,
     print_json,
@@ -30,7 +30,7 @@ def doctor(
         typer.Option("--what-if", help="Answer for other machines too: link=1gbit,hosts=4,exchange=bf16"),
     ] = None,
     ssh_config: SshConfig = None,
-    python: PythonThere = sys.executable,
+    python: RemotePython = sys.executable,
     as_json: AsJson = False,
 ) -> None:
     """Before the money is spent: measure these machines, and say how long a recipe will take and what limits it.

@@ -13,10 +13,10 @@ from dragoman.commands.typer_app import (
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A data set, a run, a checkpoint or an export.", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="A data set, run, checkpoint or export.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a data set, a run, a checkpoint or an export is made of, with sizes.
+    """Show the contents of a data set, run, checkpoint or export, with sizes.
 
     **Examples**
 
@@ -27,11 +27,16 @@ def inspect(
     from dragoman.corpus.dataset import MANIFEST_FILE
 
     if (path / MANIFEST_FILE).exists():
-        from dragoman.corpus import dataset_summary
         from dragoman.corpus.dataset import DataSet
 
-        data = DataSet(path)
-        dataset_summary.show(data, open_console()) if not as_json else print_json(dataset_summary.as_json(data))
+        if as_json:
+            from dragoman.corpus import dataset_summary
+
+            print_json(dataset_summary.as_json(DataSet(path)))
+        else:
+            from dragoman.commands.dataset_table import show_dataset
+
+            show_dataset(DataSet(path), open_console())
         return
     from dragoman.decoding.ctranslate2_translator import CARD_FILE, DESCRIPTION_FILE
 

@@ -7,7 +7,7 @@ import typer
 
 from dragoman.commands.typer_app import (
     InterruptedByUserError,
-    PythonThere,
+    RemotePython,
     SshConfig,
     app,
     open_console,
@@ -25,7 +25,7 @@ def launch(
     ] = False,
     push: Annotated[bool, typer.Option("--push", help="Copy data set and recipe there first, with rsync.")] = False,
     ssh_config: SshConfig = None,
-    python: PythonThere = sys.executable,
+    python: RemotePython = sys.executable,
 ) -> None:
     """Train on several machines, reached by ssh.
 

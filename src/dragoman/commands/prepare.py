@@ -3,19 +3,17 @@
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dragoman.commands.typer_app import (
-    InterruptedByUserError,
-    escape,
-    open_console,
-)
+from dragoman.commands.typer_app import InterruptedByUserError, escape, open_console
 from dragoman.errors import DragomanError
+from dragoman.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from dragoman.corpus.catalog import Corpus
+    from dragoman.corpus.sources import Languages
 
 CORPUS_NAME = re.compile(r"[a-z0-9][a-z0-9-]*(/[A-Za-z-]+)?|.+\.toml(/[A-Za-z-]+)?")
 
@@ -24,35 +22,37 @@ def prepare(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="A corpus of the catalog, a corpus description (.toml), files, or - ; and key=value.",
+            help="A corpus from the catalog, a corpus description (.toml), files, or - for stdin; and key=value.",
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the data set to make.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Data set directory to create.")] = None,
     valid: Annotated[list[str] | None, typer.Option("--valid", help="Validation set: a file, or two as A,B.")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", help="Test set: a file, or two as A,B.")] = None,
     languages: Annotated[
-        str | None, typer.Option("--languages", "-l", help="Direction, such as en-de, where names do not tell.")
+        str | None, typer.Option("--languages", "-l", help="Direction, such as en-de (default: from the file names).")
     ] = None,
     file_format: Annotated[
-        str | None, typer.Option("--format", help="Format of the files, where names do not tell.")
+        str | None, typer.Option("--format", help="File format (default: from the file names).")
     ] = None,
     mirror: Annotated[
-        Path | None, typer.Option("--from", help="Folder with the downloads, used instead of the network.")
+        Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A SentencePiece .model to use instead of training one.")
+        Path | None, typer.Option(help="Existing SentencePiece .model (default: train a new one).")
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Recipe whose corpus settings to use.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe whose settings are used.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Processes; by default one for each core.")
+        int | None, typer.Option(min=1, max=256, help="Number of processes (default: one per core).")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a data set that was made otherwise.")] = False,
-    listing: Annotated[bool, typer.Option("--list", help="List the corpora of the catalog.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")
+    ] = False,
+    list_corpora: Annotated[bool, typer.Option("--list", help="List the corpora in the catalog.")] = False,
 ) -> None:
     """Turn text into a cleaned, tokenized, memory-mapped data set.
 
-    The same inputs and settings give the same bytes. An interrupted run goes on where it was.
+    The same inputs and settings give the same bytes. An interrupted run resumes.
 
     **Examples**
 
@@ -64,72 +64,93 @@ def prepare(
 
         dragoman prepare own.tmx crawl.tsv@0.5 -l en-de --out data/own cleaning.max_words=100
     """
+    if list_corpora:
+        _list_corpora()
+        return
+    overrides = [argument for argument in inputs or [] if "=" in argument and not Path(argument).exists()]
+    arguments = [argument for argument in inputs or [] if argument not in overrides]
+    if not arguments or out is None:
+        raise DragomanError("prepare needs a corpus and --out, for example `dragoman prepare demo --out data/demo`.")
+
+    from dragoman.commands.dataset_table import show_splits
     from dragoman.corpus.dataset import DataSet
-    from dragoman.corpus.dataset_summary import show_splits
-    from dragoman.corpus.preparation import prepare as make
+    from dragoman.corpus.preparation import prepare as prepare_dataset
     from dragoman.recipe import resolve
     from dragoman.terminal import progress_bars
 
-    if listing:
-        _list_corpora()
-        return
-    words = inputs or []
-    overrides = [word for word in words if "=" in word and not Path(word).exists()]
-    named = [word for word in words if word not in overrides]
     settings = resolve(recipe, overrides).settings
-    if not named or out is None:
-        raise DragomanError("prepare needs a corpus and --out: for example `dragoman prepare demo --out data/demo`.")
     try:
         with progress_bars(open_console(stderr=True)) as progress:
-            corpus = find_corpus(named, valid or [], test or [], languages, file_format, mirror, progress)
-            count = workers or len(os.sched_getaffinity(0))
-            made = make(
-                corpus, out, settings, workers=count, tokenizer=tokenizer, overwrite=overwrite, progress=progress
+            created = prepare_dataset(
+                find_corpus(arguments, valid or [], test or [], languages, file_format, mirror, progress),
+                out,
+                settings,
+                workers=workers or len(os.sched_getaffinity(0)),
+                tokenizer=tokenizer,
+                overwrite=overwrite,
+                progress=progress,
             )
     except KeyboardInterrupt:
-        raise InterruptedByUserError("interrupted: the same command goes on where it was.") from None
+        raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
     console = open_console()
-    console.print(f"{out} {'is ready' if made else 'was ready already'}.", highlight=False, soft_wrap=True)
+    state = "is ready" if created else "already exists, made from the same inputs and settings"
+    console.print(f"{out} {state}.", highlight=False, soft_wrap=True)
     show_splits(DataSet(out), console)
-    console.print(f"Look closer with `dragoman inspect {out}`.", highlight=False, soft_wrap=True)
+    console.print(f"For details run `dragoman inspect {out}`.", highlight=False, soft_wrap=True)
 
 
 def find_corpus(
-    named: list[str], valid: list[str], test: list[str], languages: str | None, file_format: str | None,
-    mirror: Path | None, progress: Any,
-) -> "Corpus":  # fmt: skip
+    arguments: list[str],
+    valid: list[str],
+    test: list[str],
+    languages: str | None,
+    file_format: str | None,
+    mirror: Path | None,
+    progress: Progress = no_progress,
+) -> "Corpus":
+    """The corpus that the command line names: one of the catalog, a description, or files."""
     from dragoman.corpus import catalog
-    from dragoman.corpus.sources import Languages, sources_from_arguments
+    from dragoman.corpus.sources import sources_from_arguments
 
-    direction = None
-    if languages is not None:
-        parts = languages.split(":" if ":" in languages else "-")
-        if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
-            raise DragomanError(f"--languages {languages} is not a direction: write it as en-de, or en-GB:pt-BR.")
-        direction = Languages(*parts)
-    described = next((word for word in named if CORPUS_NAME.fullmatch(word) and not Path(word).exists()), None)
-    described = described or next((word for word in named if word.endswith(".toml")), None)
-    if described is not None:
-        if len(named) > 1 or valid or test or file_format:
+    direction = None if languages is None else _parse_direction(languages)
+    name = _corpus_name(arguments)
+    if name is not None:
+        if len(arguments) > 1 or valid or test or file_format:
             raise DragomanError(
-                f"{described} cannot be mixed with files: describe it all in one TOML file (see docs/prepare.md)."
+                f"{name} cannot be combined with files: describe the mixture in a TOML file (see docs/prepare.md)."
             )
-        turned = f"{described}/{languages}" if languages else described
-        return catalog.resolve(turned, mirror=mirror, progress=progress)
+        return catalog.resolve(f"{name}/{languages}" if languages else name, mirror=mirror, progress=progress)
     if mirror is not None:
-        raise DragomanError("--from is a mirror of a named corpus; files are given by their own paths.")
-    train, direction = sources_from_arguments(named, direction, file_format)
-    valid_sources, _ = sources_from_arguments(valid, direction, None) if valid else ([], None)
-    test_sources, _ = sources_from_arguments(test, direction, None) if test else ([], None)
+        raise DragomanError("--from is only for a corpus from the catalog or a description: leave it out for files.")
+    train, direction = sources_from_arguments(arguments, direction, file_format)
+    valid_sources = sources_from_arguments(valid, direction, None)[0] if valid else []
+    test_sources = sources_from_arguments(test, direction, None)[0] if test else []
     name = train[0].name if len(train) == 1 else f"{train[0].name} and {len(train) - 1} more"
     return catalog.Corpus(name, direction, tuple(train), tuple(valid_sources), tuple(test_sources))
+
+
+def _corpus_name(arguments: list[str]) -> str | None:
+    """The argument that is a corpus name or a description, if there is one."""
+    for argument in arguments:
+        if CORPUS_NAME.fullmatch(argument) and not Path(argument).exists():
+            return argument
+    return next((argument for argument in arguments if argument.endswith(".toml")), None)
+
+
+def _parse_direction(languages: str) -> "Languages":
+    from dragoman.corpus.sources import Languages
+
+    codes = languages.split(":" if ":" in languages else "-")
+    if len(codes) != 2 or not all(codes) or codes[0] == codes[1]:
+        raise DragomanError(f"--languages {languages} is not a direction: write it as en-de, or en-GB:pt-BR.")
+    return Languages(*codes)
 
 
 def _list_corpora() -> None:
     from dragoman.corpus import catalog
 
     console = open_console()
-    for description in catalog.describe():
+    for description in catalog.descriptions():
         console.print(f"[bold]{description.name}[/bold]  {description.about}", highlight=False)
         if len(description.pairs) > 1:
             console.print(f"  as {', '.join(description.names)}", highlight=False, style="dim")

@@ -1,36 +1,47 @@
 """`dragoman serve`: the translation server."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dragoman.commands.typer_app import (
-    open_console,
-)
+from dragoman.commands.typer_app import open_console
 from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from dragoman.serving.limits import Limits
+
+LOOPBACK = "127.0.0.1"
 
 
 def serve(
     models: Annotated[
         list[Path] | None,
-        typer.Argument(help="Exports, runs or checkpoints, of any directions.", show_default=False),
+        typer.Argument(help="Exports, runs or checkpoints, for any language pairs.", show_default=False),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; the default is reached from here alone.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8765,
-    threads: Annotated[int, typer.Option(min=0, max=256, help="Cores for a batch; 0 leaves it to CTranslate2.")] = 0,
-    keys: Annotated[Path | None, typer.Option(help="File of hashed API keys; without it none is asked for.")] = None,
-    new_key: Annotated[
-        str | None, typer.Option("--new-key", metavar="NAME", help="Add a key to --keys, show it once, and leave.")
+        str, typer.Option(help="Address to listen on; the default accepts connections from this machine only.")
+    ] = LOOPBACK,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8765,
+    threads: Annotated[int, typer.Option(min=0, max=256, help="CPU threads per batch; 0: CTranslate2 chooses.")] = 0,
+    keys: Annotated[
+        Path | None, typer.Option(help="File of hashed API keys. Without it, no key is required.", show_default=False)
     ] = None,
-    max_characters: Annotated[int, typer.Option(min=1, max=10**7, help="Longest text of a request.")] = 20_000,
-    max_requests: Annotated[int, typer.Option(min=1, max=10_000, help="Requests under way at once.")] = 64,
-    requests_per_minute: Annotated[int, typer.Option(min=0, help="Of one client; 0 is no limit.")] = 0,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a request may take.")] = 30.0,
+    new_key: Annotated[
+        str | None,
+        typer.Option(
+            "--new-key",
+            metavar="NAME",
+            help="Add a key to the --keys file, print it once, and exit.",
+            show_default=False,
+        ),
+    ] = None,
+    max_characters: Annotated[int, typer.Option(min=1, max=10**7, help="Characters of text per request.")] = 20_000,
+    max_requests: Annotated[int, typer.Option(min=1, max=10_000, help="Requests in progress at once.")] = 64,
+    requests_per_minute: Annotated[int, typer.Option(min=0, help="Requests per client; 0: no limit.")] = 0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per request; files get ten times as long.")] = 30.0,
 ) -> None:
-    """Serve models to people and programs: a page to type into, and LibreTranslate's HTTP API.
+    """Serve models: a web page for people, and LibreTranslate's HTTP API for programs.
 
     **Examples**
 
@@ -40,16 +51,16 @@ def serve(
 
         dragoman serve models/en-de --host 0.0.0.0 --keys keys.txt --requests-per-minute 120
     """
-    from dragoman.serving.limits import Limits, make_key
-
     if new_key is not None:
+        from dragoman.serving.api_keys import create_api_key
+
         if keys is None:
-            raise DragomanError("--new-key needs the file to add it to: give --keys FILE.")
-        typer.echo(make_key(keys, new_key))
+            raise DragomanError("--new-key needs a key file: give --keys FILE.")
+        typer.echo(create_api_key(keys, new_key))
         return
     if not models:
         raise DragomanError("serve needs a model: for example `dragoman serve runs/demo/run`.")
-    from dragoman.serving.http_server import run
+    from dragoman.serving.limits import Limits
 
     limits = Limits(
         max_characters=max_characters,
@@ -57,4 +68,36 @@ def serve(
         requests_per_minute=requests_per_minute,
         timeout_s=timeout,
     )
-    run(models, host=host, port=port, threads=threads, limits=limits, keys=keys, console=open_console(stderr=True))
+    _run_server(models, limits, host=host, port=port, threads=threads, key_file=keys)
+
+
+def _run_server(
+    models: list[Path], limits: "Limits", *, host: str, port: int, threads: int, key_file: Path | None
+) -> None:
+    from dragoman.ports import bind_socket, url_to_open
+    from dragoman.serving.api_keys import ApiKeys
+    from dragoman.serving.app import make_app
+    from dragoman.serving.http_server import run
+    from dragoman.serving.metrics import Metrics
+    from dragoman.serving.model_loading import load_service
+
+    console = open_console(stderr=True)
+    keys = None if key_file is None else ApiKeys.read(key_file)
+    if host != LOOPBACK and keys is None and not limits.requests_per_minute:
+        console.print(
+            f"Anyone who can reach {host} can use this server without limit: set --keys or --requests-per-minute.",
+            style="yellow",
+        )
+
+    def report_export(model: Path) -> None:
+        message = f"Exporting {model} to CTranslate2 int8. Use `dragoman export` to do this only once."
+        console.print(message, style="dim", markup=False)
+
+    metrics = Metrics()
+    listener = bind_socket(host, port)
+    service = load_service(models, threads=threads, on_batch=metrics.record_batch, on_export=report_export)
+    for model in service.models:
+        console.print(f"{model.name}: {model.source} to {model.target}", highlight=False)
+    url = url_to_open(host, port)
+    console.print(f"Translate at {url}. API documentation: {url}/docs. Press Ctrl-C to stop.", soft_wrap=True)
+    run(make_app(service, limits, keys, metrics), listener, read_timeout_s=limits.read_timeout_s)

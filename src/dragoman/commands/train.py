@@ -7,17 +7,18 @@ import typer
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe or the path of a TOML file.", show_default=False)],
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe, or the path of a TOML file.", show_default=False)],
     data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an earlier one goes on.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value", show_default=False)] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder. Resumes if it exists.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Workers here; by default one a GPU, or one.")
+        int | None, typer.Option(min=1, max=256, help="Workers on this machine (default: one per GPU, or one).")
     ] = None,
 ) -> None:
-    """Train a model, or go on with a run that was interrupted.
+    """Train a model, or resume an interrupted run.
 
-    Ctrl-C ends the step, saves and leaves; the same command goes on, exactly. A second Ctrl-C leaves at once.
+    Ctrl-C finishes the step, saves a checkpoint and exits; the same command resumes exactly where it stopped. A second
+    Ctrl-C exits at once.
 
     **Examples**
 

@@ -1,4 +1,4 @@
-"""What all verbs hang in: the command line itself, and the ways to answer."""
+"""The Typer application, and the options and output functions that commands share."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="dragoman",
-    help="Train translation models across whatever machines you have, and know what limits the run.",
+    help="Train translation models on the machines you have, and know what limits the run.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -22,15 +22,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script instead of tables.")]
-SshConfig = Annotated[Path | None, typer.Option("--ssh-config", help="Configuration for ssh, instead of your own.")]
-PythonThere = Annotated[
-    str, typer.Option("--python", help="Python that has Dragoman there; by default as here.", show_default=False)
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+SshConfig = Annotated[Path | None, typer.Option("--ssh-config", help="OpenSSH configuration file (default: your own).")]
+RemotePython = Annotated[
+    str, typer.Option("--python", help="Remote Python interpreter (default: same path as local).", show_default=False)
 ]
 
 
 class InterruptedByUserError(Exception):
-    """Ctrl-C, with what the user may want to know."""
+    """Ctrl-C, with a message for the user."""
 
 
 def open_console(*, stderr: bool = False) -> "Console":
@@ -50,7 +50,7 @@ def print_json(content: Any) -> None:
 
 
 def split_arguments(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The recipe among the words, if there is one, and the settings."""
+    """Split arguments into the recipe, if there is one, and key=value settings."""
     recipes = [word for word in words if "=" not in word]
     if len(recipes) > 1:
         raise DragomanError(f"One recipe at a time, not {' and '.join(recipes)}: settings are written key=value.")

@@ -1,1 +1,1 @@
-"""Text to cleaned, tokenized, memory-mapped shards."""
+"""Parallel text: read, cleaned, tokenized and written as memory-mapped shards."""

@@ -1,7 +1,7 @@
-"""Take named members out of an archive: streamed, bounded, whole or not at all.
+"""Extract named members of an archive: streamed, with a size limit, all of them or none.
 
-Archives come from strangers. Only members that were asked for are written, and only as plain files under
-names of our own checking, so nothing in an archive can point outside the folder.
+Archives are untrusted. Only the requested members are written, as regular files under checked names, so nothing in an
+archive can write outside the folder.
 """
 
 import bz2
@@ -19,22 +19,21 @@ from typing import IO, Protocol, cast
 
 import zstandard
 
-from dragoman.corpus.download_cache import Fetched, beside, locked, read_note
+from dragoman.corpus.download_cache import VerifiedFile, append_suffix, read_object
 from dragoman.errors import CorpusError
-from dragoman.files import write_json
+from dragoman.files import locked, write_json
 from dragoman.progress import Progress, no_progress
 
-LIMIT_BYTES = 64 * 2**30
-"""No archive may unpack to more."""
-LARGEST_RATIO = 200
-"""Nor to so many times its own size: text shrinks to a third or a fifth, a bomb to a thousandth."""
-FLOOR_BYTES = 2**24
-"""Below this the ratio is not looked at: a small file of equal lines is no bomb."""
+MAX_UNPACKED_BYTES = 64 * 2**30
+MAX_COMPRESSION_RATIO = 200
+"""The limit as a multiple of the archive's size: text compresses by 3 to 5, a zip bomb by 1000."""
+MIN_LIMIT_BYTES = 2**24
+"""The ratio never limits an archive to less: a small file of equal lines compresses well."""
 
-_DAMAGE = (
+_ARCHIVE_ERRORS = (
     tarfile.TarError,
     zipfile.BadZipFile,
-    NotImplementedError,  # a compression that zipfile does not know
+    NotImplementedError,  # A compression that zipfile does not support.
     EOFError,
     OSError,
     zlib.error,
@@ -44,68 +43,69 @@ _DAMAGE = (
 
 
 class Readable(Protocol):
-    """What streams of all these kinds have in common."""
+    """A binary stream that can be read."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 def unpack(
-    archive: Fetched,
+    archive: VerifiedFile,
     members: Sequence[str],
     folder: Path,
     *,
     progress: Progress = no_progress,
-    limit_bytes: int = LIMIT_BYTES,
+    limit_bytes: int = MAX_UNPACKED_BYTES,
 ) -> tuple[Path, ...]:
-    """The members' paths below `folder`, in the order asked for; unpacked unless a stamp says that they already are."""
+    """Unpack members below `folder`, except those that its stamp file lists, and return their paths in order."""
     names = [_safe_name(member, archive.path) for member in members]
     wanted = {name: folder / name for name in names}
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        stamp_path = beside(folder, ".stamp.json")
-        stamp = read_note(stamp_path)
+    with locked(append_suffix(folder, ".lock")):
+        stamp_path = append_suffix(folder, ".stamp.json")
+        stamp = read_object(stamp_path)
         sizes = stamp.get("sizes", {}) if stamp.get("archive_sha256") == archive.sha256 else {}
-        missing = {name: path for name, path in wanted.items() if not _is_there(path, sizes.get(str(name)))}
+        missing = {name: path for name, path in wanted.items() if not _is_unpacked(path, sizes.get(str(name)))}
         if missing:
-            ratio_bytes = max(FLOOR_BYTES, LARGEST_RATIO * archive.path.stat().st_size)
-            sizes |= _take_out(missing, _SizeBudget(archive.path, min(limit_bytes, ratio_bytes), progress))
+            ratio_bytes = max(MIN_LIMIT_BYTES, MAX_COMPRESSION_RATIO * archive.path.stat().st_size)
+            sizes |= _extract(missing, _SizeBudget(archive.path, min(limit_bytes, ratio_bytes), progress))
             write_json(stamp_path, {"archive_sha256": archive.sha256, "sizes": sizes})
     return tuple(wanted[name] for name in names)
 
 
-def _is_there(path: Path, size_bytes: int | None) -> bool:
+def _is_unpacked(path: Path, size_bytes: int | None) -> bool:
     return path.is_file() and path.stat().st_size == size_bytes
 
 
-def _take_out(wanted: dict[PurePosixPath, Path], budget: "_SizeBudget") -> dict[str, int]:
-    """Write all wanted members, or none of them; their sizes."""
+def _extract(wanted: dict[PurePosixPath, Path], budget: "_SizeBudget") -> dict[str, int]:
+    """Write all wanted members, or none, and return their sizes."""
     archive = budget.archive
-    drafts: dict[PurePosixPath, Path] = {}
+    temporaries: dict[PurePosixPath, Path] = {}
     seen: list[str] = []
     try:
         try:
             for name, body in _members(wanted.keys(), budget, seen):
                 wanted[name].parent.mkdir(parents=True, exist_ok=True)
-                drafts[name] = beside(wanted[name], f".{os.getpid()}.part")
-                _write(body, drafts[name])
-        except _DAMAGE as error:
+                temporaries[name] = append_suffix(wanted[name], f".{os.getpid()}.part")
+                _write(body, temporaries[name])
+        except _ARCHIVE_ERRORS as error:
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-                raise  # The disk's fault: decompressors give no number, and zipfile seeks where a damaged index says.
+                raise  # A disk error: decompressors set no errno, and EINVAL is zipfile seeking in a damaged archive.
             raise CorpusError(
-                f"this archive is cut short, damaged or not an archive at all ({error}): delete it and fetch it again",
+                f"this archive is truncated, damaged or not an archive ({error}): delete it and download it again",
                 archive,
             ) from error
-        if lacking := [str(name) for name in wanted if name not in drafts]:
+        if missing := [str(name) for name in wanted if name not in temporaries]:
             raise CorpusError(
-                f"this archive has no {' and no '.join(lacking)}: correct `members`; it holds {_some(seen)}", archive
+                f"this archive has no {' and no '.join(missing)}: correct `members`; it contains {_shortened(seen)}",
+                archive,
             )
-        sizes = {str(name): draft.stat().st_size for name, draft in drafts.items()}
-        for name, draft in drafts.items():
-            draft.replace(wanted[name])
+        sizes = {str(name): temporary.stat().st_size for name, temporary in temporaries.items()}
+        for name, temporary in temporaries.items():
+            temporary.replace(wanted[name])
         return sizes
     finally:
-        for draft in drafts.values():
-            draft.unlink(missing_ok=True)
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
 
 
 def _write(body: Readable, path: Path) -> None:
@@ -119,7 +119,7 @@ def _write(body: Readable, path: Path) -> None:
 def _members(
     wanted: Set[PurePosixPath], budget: "_SizeBudget", seen: list[str]
 ) -> Iterator[tuple[PurePosixPath, Readable]]:
-    """The wanted members, each to be read before the next is asked for; `seen` gathers all names that were passed."""
+    """The wanted members, each of which must be read before the next one; `seen` collects the names of all members."""
     with budget.archive.open("rb") as handle:
         budget.position = handle.tell
         magic = handle.read(6)
@@ -127,15 +127,15 @@ def _members(
         if magic.startswith(b"PK"):
             yield from _zip_members(handle, wanted, budget, seen)
         else:
-            # Bounded where it comes out of the decompressor: so nothing that is skipped can be a bomb either.
-            stream = _Bounded(_decompressed(handle, magic), budget)
+            # The limit applies to the decompressed stream, so a skipped member cannot be a zip bomb either.
+            stream = _LimitedStream(_open_decompressed(handle, magic), budget)
             yield from _tar_members(stream, wanted, budget.archive, seen)
             while stream.read(2**20):
-                pass  # To the very end, where gzip and xz keep their checksum.
+                pass  # To the end of the stream: gzip and xz store their checksum there.
 
 
 def _tar_members(
-    stream: "_Bounded", wanted: Set[PurePosixPath], archive: Path, seen: list[str]
+    stream: "_LimitedStream", wanted: Set[PurePosixPath], archive: Path, seen: list[str]
 ) -> Iterator[tuple[PurePosixPath, Readable]]:
     links: set[PurePosixPath] = set()
     with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|", bufsize=2**18) as tar:
@@ -148,7 +148,7 @@ def _tar_members(
                 continue
             body = tar.extractfile(info) if info.isreg() and not info.issparse() else None
             if body is None or links.intersection(name.parents):
-                raise CorpusError(_not_plain(name), archive)
+                raise CorpusError(_not_regular(name), archive)
             yield name, body
 
 
@@ -163,12 +163,12 @@ def _zip_members(
                 continue
             kind = stat.S_IFMT(info.external_attr >> 16)
             if info.is_dir() or info.flag_bits & 0x1 or kind not in (0, stat.S_IFREG):
-                raise CorpusError(_not_plain(name), budget.archive)
+                raise CorpusError(_not_regular(name), budget.archive)
             with zipped.open(info) as body:
-                yield name, _Bounded(body, budget)
+                yield name, _LimitedStream(body, budget)
 
 
-def _decompressed(handle: IO[bytes], magic: bytes) -> Readable:
+def _open_decompressed(handle: IO[bytes], magic: bytes) -> Readable:
     if magic.startswith(b"\x1f\x8b"):
         return gzip.open(handle)
     if magic.startswith(b"BZh"):
@@ -181,7 +181,7 @@ def _decompressed(handle: IO[bytes], magic: bytes) -> Readable:
 
 
 class _SizeBudget:
-    """How much may still come out of an archive; it also tells how far the archive has been read."""
+    """The number of bytes that may still be unpacked; it also reports progress."""
 
     def __init__(self, archive: Path, limit_bytes: int, progress: Progress) -> None:
         self.archive = archive
@@ -190,48 +190,48 @@ class _SizeBudget:
         self._limit_bytes = limit_bytes
         self._progress = progress
         self._archive_bytes = archive.stat().st_size
-        self._told_bytes = 0
+        self._reported_bytes = 0
 
-    def spend(self, size_bytes: int) -> None:
+    def consume(self, size_bytes: int) -> None:
         self.left_bytes -= size_bytes
         if self.left_bytes < 0:
             raise CorpusError(
-                f"this archive unpacks to more than {self._limit_bytes:,} bytes, far too much for its size: "
-                "if you trust it, unpack it yourself and name the files with `files`",
+                f"this archive unpacks to more than {self._limit_bytes:,} bytes, too much for its size: "
+                "if you trust it, unpack it yourself and list the files under `files`",
                 self.archive,
             )
         position = min(self.position(), self._archive_bytes)
-        if abs(position - self._told_bytes) >= 2**20 or not size_bytes:
-            self._told_bytes = position
+        if abs(position - self._reported_bytes) >= 2**20 or not size_bytes:
+            self._reported_bytes = position
             self._progress(f"{self.archive.name} (unpacking)", position, self._archive_bytes)
 
 
-class _Bounded:
-    """A stream that keeps to a budget."""
+class _LimitedStream:
+    """A stream whose bytes count against a budget."""
 
     def __init__(self, stream: Readable, budget: _SizeBudget) -> None:
         self._stream = stream
         self._budget = budget
 
     def read(self, size: int = -1, /) -> bytes:
-        most = self._budget.left_bytes + 1
-        chunk = self._stream.read(min(size, most) if size >= 0 else most)
-        self._budget.spend(len(chunk))
+        max_bytes = self._budget.left_bytes + 1
+        chunk = self._stream.read(min(size, max_bytes) if size >= 0 else max_bytes)
+        self._budget.consume(len(chunk))
         return chunk
 
 
 def _safe_name(name: str, archive: Path) -> PurePosixPath:
-    """The name without `./`; nothing that could lead out of a folder."""
+    """The name without `./`. Raise if it could point outside the folder."""
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
-        raise CorpusError(f"{name!r} leads out of the archive's folder: do not use this archive", archive)
+        raise CorpusError(f"{name!r} points outside the archive's folder: do not use this archive", archive)
     return path
 
 
-def _not_plain(name: PurePosixPath) -> str:
-    return f"{name} is a link, a folder, encrypted or otherwise no plain file: do not use this archive"
+def _not_regular(name: PurePosixPath) -> str:
+    return f"{name} is not a regular file, but a link, a folder, encrypted or the like: do not use this archive"
 
 
-def _some(names: Sequence[str]) -> str:
+def _shortened(names: Sequence[str]) -> str:
     shown = ", ".join(names[:8]) or "nothing"
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

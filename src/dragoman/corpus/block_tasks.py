@@ -1,7 +1,7 @@
-"""What the workers do to a block of pairs: clean it, count its words, encode it, and assemble shards of many.
+"""Tasks of the worker processes: clean, count and encode blocks of pairs, and assemble shards.
 
-Each result is one file, written whole or not at all, so that an interrupted run goes on with the next block. What a
-block becomes depends on its pairs, its number and the seed alone, never on who does it or when.
+Each result is one file that is written atomically, so an interrupted run resumes with the next block. A result depends
+only on the block's pairs, its number and the seed.
 """
 
 import json
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.corpus.cleaning import Cleaner, RuleCount, fold_space
-from dragoman.corpus.dataset import Volume
+from dragoman.corpus.cleaning import Cleaner, RuleCount, collapse_whitespace
+from dragoman.corpus.dataset import TextCounts
 from dragoman.corpus.deduplication import Hashes, hash_line, hashes_from
 from dragoman.corpus.shards import gather_pairs, write_shard
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.tokenizer import BulkEncoder, Tokenizer, count_words
+from dragoman.corpus.tokenizer import CachedEncoder, Tokenizer, count_words
 from dragoman.files import replacing
 from dragoman.settings import RuleName, Settings
 
@@ -33,8 +33,8 @@ TextPairs = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class BlockJob:
-    """What every worker needs to know."""
+class PreparationJob:
+    """The parameters that all tasks of one preparation share."""
 
     folder: Path
     languages: Languages
@@ -51,8 +51,8 @@ class BlockJob:
 
 
 @dataclass(frozen=True)
-class Cleaned:
-    """What cleaning left of a block."""
+class CleanedBlock:
+    """The result of cleaning a block."""
 
     pairs: int
     raw_pairs: int
@@ -61,19 +61,27 @@ class Cleaned:
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """A block as tokens: all of it (`before`), what cleaning kept (`after`), and that by weight (`written`)."""
+class EncodedBlock:
+    """Counts of an encoded block: all pairs (`before`), the pairs kept (`after`), and those by weight (`written`)."""
 
-    before: Volume
-    after: Volume
-    written: Volume
+    before: TextCounts
+    after: TextCounts
+    written: TextCounts
     rules: Rules
     held_out: TextPairs
-    """The text of the pairs that were held out of training, in order."""
+    """The text of the held-out pairs, in order."""
 
 
-def clean_block(job: BlockJob, block: int, source: bytes, target: bytes) -> Cleaned:
-    """Clean the lines of a block. Dropped pairs are kept beside it, so that they can be counted in tokens too."""
+@dataclass(frozen=True)
+class SourceBlock:
+    """A cleaned block, with the index of its source."""
+
+    source: int
+    cleaned: CleanedBlock
+
+
+def clean_block(job: PreparationJob, block: int, source: bytes, target: bytes) -> CleanedBlock:
+    """Clean the lines of a block. Dropped pairs are saved too, so that their tokens can be counted."""
     path = job.cleaned(block)
     if path.exists():
         return load_cleaned(job, block)
@@ -84,10 +92,12 @@ def clean_block(job: BlockJob, block: int, source: bytes, target: bytes) -> Clea
     for source_line, target_line in raw:
         pair = cleaner.clean(source_line, target_line)
         if pair is None:
-            dropped.append(as_line(*(fold_space(side.decode(errors="replace")) for side in (source_line, target_line))))
+            dropped.append(
+                as_line(*(collapse_whitespace(side.decode(errors="replace")) for side in (source_line, target_line)))
+            )
         else:
             kept.append(as_line(*pair))
-    cleaned = Cleaned(len(kept), len(raw), len(source) + len(target) + 2, cleaner.counts)
+    cleaned = CleanedBlock(len(kept), len(raw), len(source) + len(target) + 2, cleaner.counts)
     _save(
         path,
         text=_pack(b"\n".join(kept)),
@@ -98,40 +108,40 @@ def clean_block(job: BlockJob, block: int, source: bytes, target: bytes) -> Clea
     return cleaned
 
 
-def load_cleaned(job: BlockJob, block: int) -> Cleaned:
+def load_cleaned(job: PreparationJob, block: int) -> CleanedBlock:
     content = json.loads(_unpack(job.cleaned(block), "report"))
-    return Cleaned(**{**content, "rules": _rules_from(content["rules"])})
+    return CleanedBlock(**{**content, "rules": _rules_from_json(content["rules"])})
 
 
-def load_hashes(job: BlockJob, block: int) -> Hashes:
+def load_hashes(job: PreparationJob, block: int) -> Hashes:
     hashes: Hashes = _load(job.cleaned(block), "hashes")
     return hashes
 
 
-def load_pairs(job: BlockJob, block: int) -> list[tuple[str, str]]:
+def load_pairs(job: PreparationJob, block: int) -> list[tuple[str, str]]:
     """The cleaned pairs of a block."""
-    return [_decoded(line) for line in _lines(job.cleaned(block), "text")]
+    return [_decode_pair(line) for line in _lines(job.cleaned(block), "text")]
 
 
-def count_words_in(job: BlockJob, chosen: Mapping[int, Mask]) -> Counter[str]:
-    """Word counts of the chosen pairs of some blocks, both sides together."""
+def count_block_words(job: PreparationJob, selected: Mapping[int, Mask]) -> Counter[str]:
+    """Word counts of the selected pairs of some blocks, both sides together."""
     counts: Counter[str] = Counter()
-    for block, mask in chosen.items():
+    for block, mask in selected.items():
         lines = _lines(job.cleaned(block), "text")
         counts.update(count_words([lines[i].decode().replace("\t", " ") for i in np.flatnonzero(mask)]))
     return counts
 
 
 def encode_block(
-    job: BlockJob, block: int, keep: Mask, held_out: Sequence[int], weight: float, tokenizer: Path, shards: int
-) -> Encoded:
-    """Encode the kept pairs of a block, repeat them by weight, and sort them by the shard that chance gives each."""
+    job: PreparationJob, block: int, keep: Mask, held_out: Sequence[int], weight: float, tokenizer: Path, shards: int
+) -> EncodedBlock:
+    """Encode the kept pairs of a block, repeat them by weight, and assign each to a random shard."""
     path = job.encoded(block)
     if path.exists():
         content = json.loads(_unpack(path, "report"))
-        volumes = {name: Volume(**content[name]) for name in ("before", "after", "written")}
+        counts = {name: TextCounts(**content[name]) for name in ("before", "after", "written")}
         texts = [(source, target) for source, target in content["held_out"]]
-        return Encoded(**volumes, rules=_rules_from(content["rules"]), held_out=texts)
+        return EncodedBlock(**counts, rules=_rules_from_json(content["rules"]), held_out=texts)
     encoder = _encoder(tokenizer)
     lines = _lines(job.cleaned(block), "text")
     sides, lengths = _encode(encoder, lines)
@@ -144,35 +154,35 @@ def encode_block(
         too_long = keep & (lengths.max(axis=1, initial=0) > job.settings.cleaning.max_tokens)
         rules["tokens"] = RuleCount()
         for pair in np.flatnonzero(too_long):
-            rules["tokens"].add(*_decoded(lines[pair]))
+            rules["tokens"].add(*_decode_pair(lines[pair]))
         keep &= ~too_long
 
     random = np.random.default_rng([job.settings.corpus.seed, 1, block])
     times = int(weight) + (random.random(len(lengths)) < weight % 1)
-    chosen = np.repeat(np.arange(len(lengths)), np.where(keep, times, 0))
-    shard_of = random.integers(shards, size=len(chosen))
+    selected = np.repeat(np.arange(len(lengths)), np.where(keep, times, 0))
+    shard_of = random.integers(shards, size=len(selected))
     tokens = np.frombuffer(b"".join(sides), encoder.tokenizer.dtype)
     by_shard: dict[str, Any] = {}
     for shard in range(shards):
-        order = chosen[shard_of == shard]
+        order = selected[shard_of == shard]
         by_shard[f"lengths_{shard}"] = lengths[order]
         by_shard[f"tokens_{shard}"] = np.concatenate([tokens[:0], *gather_pairs(tokens, lengths, order)])
 
     raw = load_cleaned(job, block)
     all_tokens = lengths.sum(axis=0) + dropped_lengths.sum(axis=0)
-    encoded = Encoded(
-        before=Volume(raw.raw_pairs, raw.raw_bytes, int(all_tokens[0]), int(all_tokens[1])),
-        after=_volume(np.flatnonzero(keep), lengths, text_bytes),
-        written=_volume(chosen, lengths, text_bytes),
+    encoded = EncodedBlock(
+        before=TextCounts(raw.raw_pairs, raw.raw_bytes, int(all_tokens[0]), int(all_tokens[1])),
+        after=_count_text(np.flatnonzero(keep), lengths, text_bytes),
+        written=_count_text(selected, lengths, text_bytes),
         rules=rules,
-        held_out=[_decoded(lines[place]) for place in held_out],
+        held_out=[_decode_pair(lines[index]) for index in held_out],
     )
     _save(path, report=_pack(json.dumps(asdict(encoded)).encode()), **by_shard)
     return encoded
 
 
-def assemble_shard(job: BlockJob, shard: int, blocks: int, folder: Path) -> None:
-    """Bring a shard's pairs of all blocks together in random order."""
+def assemble_shard(job: PreparationJob, shard: int, blocks: int, folder: Path) -> None:
+    """Write the pairs of all blocks that belong to one shard, in random order."""
     if (folder / f"{shard:05d}.offsets").exists():
         return
     tokens, lengths = [], []
@@ -187,47 +197,49 @@ def assemble_shard(job: BlockJob, shard: int, blocks: int, folder: Path) -> None
     write_shard(folder, shard, gather_pairs(all_tokens, all_lengths, order), all_lengths[order])
 
 
-def write_evaluation_shard(folder: Path, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> Volume:
-    """A validation or test set as one shard, in its own order."""
-    # White space in these sets is as it came: folded here for the tokens, kept in the text.
-    lines = [as_line(*(fold_space(side) for side in pair)) for pair in pairs]
-    sides, lengths = _encode(BulkEncoder(tokenizer), lines)
+def write_evaluation_shard(folder: Path, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> TextCounts:
+    """Write a validation or test set as one shard, in its original order."""
+    # Whitespace is collapsed for the tokens only; the text files keep it.
+    lines = [as_line(*(collapse_whitespace(side) for side in pair)) for pair in pairs]
+    sides, lengths = _encode(CachedEncoder(tokenizer), lines)
     write_shard(folder, 0, [np.frombuffer(b"".join(sides), tokenizer.dtype)], lengths)
     text_bytes = sum(len(source.encode()) + len(target.encode()) + 2 for source, target in pairs)
-    return Volume(len(pairs), text_bytes, int(lengths[:, 0].sum()), int(lengths[:, 1].sum()))
+    return TextCounts(len(pairs), text_bytes, int(lengths[:, 0].sum()), int(lengths[:, 1].sum()))
 
 
 @lru_cache(maxsize=1)
-def _encoder(tokenizer: Path) -> BulkEncoder:
-    """One a process: its cache of words serves all blocks."""
-    return BulkEncoder(Tokenizer.load(tokenizer))
+def _encoder(tokenizer: Path) -> CachedEncoder:
+    """One encoder per process, so that its word cache serves all blocks."""
+    return CachedEncoder(Tokenizer.load(tokenizer))
 
 
-def _encode(encoder: BulkEncoder, lines: Sequence[bytes]) -> tuple[list[bytes], npt.NDArray[np.int32]]:
-    """All sides of the pairs one after the other, and their lengths [pairs, 2]."""
+def _encode(encoder: CachedEncoder, lines: Sequence[bytes]) -> tuple[list[bytes], npt.NDArray[np.int32]]:
+    """The encoded sides of all pairs in order, and their lengths [pairs, 2]."""
     sides = [encoder.encode(side) for line in lines for side in line.split(b"\t")]
     width = encoder.tokenizer.dtype.itemsize
     lengths = np.array([len(side) // width for side in sides], np.int32).reshape(-1, 2)
     return sides, lengths
 
 
-def _volume(chosen: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32], text_bytes: npt.NDArray[np.int64]) -> Volume:
-    tokens = lengths[chosen].sum(axis=0)
-    return Volume(len(chosen), int(text_bytes[chosen].sum()), int(tokens[0]), int(tokens[1]))
+def _count_text(
+    selected: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32], text_bytes: npt.NDArray[np.int64]
+) -> TextCounts:
+    tokens = lengths[selected].sum(axis=0)
+    return TextCounts(len(selected), int(text_bytes[selected].sum()), int(tokens[0]), int(tokens[1]))
 
 
 def as_line(source: str, target: str) -> bytes:
-    """A pair as one line. White space was folded, so that neither side holds a tab or a line end."""
+    """A pair as one line. Whitespace was collapsed, so neither side contains a tab or a newline."""
     return f"{source}\t{target}".encode()
 
 
-def _decoded(line: bytes) -> tuple[str, str]:
-    """The opposite of `as_line`."""
+def _decode_pair(line: bytes) -> tuple[str, str]:
+    """The inverse of `as_line`."""
     source, target = line.decode().split("\t")
     return source, target
 
 
-def _rules_from(content: dict[RuleName, Any]) -> Rules:
+def _rules_from_json(content: dict[RuleName, Any]) -> Rules:
     return {
         rule: RuleCount(count["pairs"], [tuple(pair) for pair in count["samples"]]) for rule, count in content.items()
     }

@@ -1,25 +1,25 @@
-"""The rules by which training pairs are mended or left out. Each is a small pure function.
+"""Cleaning rules for training pairs, as small pure functions.
 
-A *mending* rule maps one side to better text; a *dropping* rule says that a pair is of no use. Two rules need to see
-more than one pair and live elsewhere: `duplicate` (duplicates.py) and `tokens` (after encoding, in prepare.py).
+A *normalizing* rule rewrites one side; a *filtering* rule drops the pair. Two rules are applied elsewhere, because they
+need more than one pair or its tokens: `duplicate` (pair_selection.py) and `tokens` (block_tasks.py).
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from unicodedata import is_normalized, normalize
 
 from dragoman.corpus.sources import Languages
 from dragoman.settings import CleaningSettings, RuleName
 
-MENDING_RULES = frozenset({"control_characters", "normal_form"})
+NORMALIZING_RULES = frozenset({"control_characters", "normal_form"})
 SAMPLES_PER_RULE = 3
 SAMPLE_CHARACTERS = 160
 
-# C0 and C1 controls, zero-width marks, directional marks, the byte-order mark. Joiners (U+200C, U+200D) spell words in
-# several languages and stay.
+# C0 and C1 controls, zero-width spaces, directional marks, the byte-order mark. Joiners (U+200C, U+200D) are kept:
+# several languages need them for spelling.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
-# UTF-8 that was read as Latin-1 or Windows-1252 and encoded again, and the mark of undecodable text.
+# UTF-8 that was decoded as Latin-1 or Windows-1252 and encoded again, and the replacement character U+FFFD.
 _MOJIBAKE = re.compile("[ÂÃ][\u0080-\u00bf\u2018-\u2122]|â€|\ufffd")
 _LENGTH_SLACK = 10
 
@@ -64,7 +64,7 @@ _SCRIPTS_OF_LANGUAGE = {code: scripts for scripts, codes in _LANGUAGES_OF_SCRIPT
 
 @dataclass(frozen=True)
 class Script:
-    """Matches letters of a language's own scripts, and letters of any other script that this module knows."""
+    """Patterns for letters of a language's own scripts, and for letters of the other scripts listed here."""
 
     own: re.Pattern[str]
     foreign: re.Pattern[str]
@@ -72,7 +72,7 @@ class Script:
 
 
 def script_of(language: str) -> Script | None:
-    """The scripts that a language is written in; None where they are not known, and the rule is silent."""
+    """The scripts of a language, or None if unknown: then the rule drops nothing."""
     names = _SCRIPTS_OF_LANGUAGE.get(language.split("-", maxsplit=1)[0].lower())
     if names is None:
         return None
@@ -81,35 +81,35 @@ def script_of(language: str) -> Script | None:
     return Script(re.compile(f"[{own}]"), re.compile(f"[{foreign}]"), "latin" in names)
 
 
-def without_control_characters(text: str) -> str:
+def remove_control_characters(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
-def is_tidy(text: str) -> bool:
-    """Whether no white space needs folding and no control character is there. Python keeps a table for this."""
+def has_plain_spaces(text: str) -> bool:
+    """True if there is no whitespace to collapse and no control character. `isprintable` is a fast table lookup."""
     return text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " "
 
 
-def fold_space(text: str) -> str:
-    return text if is_tidy(text) else " ".join(text.split())
+def collapse_whitespace(text: str) -> str:
+    return text if has_plain_spaces(text) else " ".join(text.split())
 
 
 def is_mojibake(text: str) -> bool:
     return _MOJIBAKE.search(text) is not None
 
 
-def has_words_between(text: str, fewest: int, most: int) -> bool:
-    """Words are what stands between spaces; white space was folded before."""
-    return fewest <= text.count(" ") + 1 <= most
+def has_words_between(text: str, min_words: int, max_words: int) -> bool:
+    """Count words by their spaces; whitespace was collapsed before."""
+    return min_words <= text.count(" ") + 1 <= max_words
 
 
-def is_lopsided(source: str, target: str, max_length_ratio: float) -> bool:
+def exceeds_length_ratio(source: str, target: str, max_length_ratio: float) -> bool:
     ratio = (len(source) + _LENGTH_SLACK) / (len(target) + _LENGTH_SLACK)
     return ratio > max_length_ratio or ratio * max_length_ratio < 1
 
 
 def is_in_wrong_script(text: str, script: Script) -> bool:
-    """Whether other scripts' letters outnumber those of the language's own."""
+    """True if letters of other scripts outnumber those of the language's own."""
     if not script.foreign.search(text):
         return False
     return len(script.foreign.findall(text)) > len(script.own.findall(text))
@@ -117,7 +117,7 @@ def is_in_wrong_script(text: str, script: Script) -> bool:
 
 @dataclass
 class RuleCount:
-    """What one rule did: how many pairs, and a few of them to look at."""
+    """The number of pairs that a rule changed or dropped, with a few samples."""
 
     pairs: int = 0
     samples: list[tuple[str, str]] = field(default_factory=list)
@@ -133,25 +133,22 @@ class RuleCount:
 
 
 class Cleaner:
-    """Applies the rules in use to pairs, one after the other, and counts what each did."""
+    """Applies the enabled rules to each pair, and counts the pairs that each rule changed or dropped."""
 
     def __init__(self, settings: CleaningSettings, languages: Languages) -> None:
         self._settings = settings
         self._rules = frozenset(settings.rules)
         self._source_script = script_of(languages.source)
         self._target_script = script_of(languages.target)
-        self._dropping = self._dropping_rules()
-        self._min_words, self._max_words, self._max_ratio = (
-            settings.min_words,
-            settings.max_words,
-            settings.max_length_ratio,
-        )
+        self._filters = self._filtering_rules()
+        self._min_words, self._max_words = settings.min_words, settings.max_words
+        self._max_length_ratio = settings.max_length_ratio
         scripts = (self._source_script, self._target_script)
-        self._can_glance = settings.form == "NFC" and all(script is None or script.is_latin for script in scripts)
+        self._has_fast_path = settings.form == "NFC" and all(script is None or script.is_latin for script in scripts)
         self.counts: dict[RuleName, RuleCount] = {rule: RuleCount() for rule in settings.rules}
 
     def clean(self, source: bytes, target: bytes) -> tuple[str, str] | None:
-        """The mended pair, or None where a rule drops it."""
+        """The normalized pair, or None if a rule drops it."""
         try:
             pair = source.decode(), target.decode()
         except UnicodeDecodeError:
@@ -159,22 +156,22 @@ class Cleaner:
             if "invalid_utf8" in self._rules:
                 self.counts["invalid_utf8"].add(*pair)
                 return None
-        if self._is_fine_at_a_glance(*pair):
+        if self._passes_fast_path(*pair):
             return pair
-        source_text, target_text = self.mend(*pair)
-        for rule, drops in self._dropping:
+        source_text, target_text = self.normalize(*pair)
+        for rule, drops in self._filters:
             if drops(source_text, target_text):
                 self.counts[rule].add(source_text, target_text)
                 return None
         return source_text, target_text
 
-    def _is_fine_at_a_glance(self, source: str, target: str) -> bool:
-        """Whether no rule could object or mend. So it is with most pairs, and this takes a third of asking them all.
+    def _passes_fast_path(self, source: str, target: str) -> bool:
+        """True if no rule can change or drop the pair. This holds for most pairs, and takes a third of the time.
 
-        Latin-1 holds Latin letters alone, all of them in normal form, and no mark of undecodable text. What it holds of
-        mojibake begins with one of two letters.
+        Latin-1 text has only Latin letters, is in normal form, and has no replacement character. Its mojibake always
+        contains one of two letters.
         """
-        if not self._can_glance or source == target or not source or not target:
+        if not self._has_fast_path or source == target or not source or not target:
             return False
         for text in (source, target):
             if not text.isprintable() or "  " in text or text[0] == " " or text[-1] == " ":
@@ -188,55 +185,59 @@ class Cleaner:
                     return False
                 if "Ã" in text or "Â" in text:
                     return False
-        return not is_lopsided(source, target, self._max_ratio)
+        return not exceeds_length_ratio(source, target, self._max_length_ratio)
 
-    def mend(self, source: str, target: str) -> tuple[str, str]:
-        """Apply the mending rules, and fold white space always, so that a pair is one line of text."""
-        if is_tidy(source) and is_tidy(target):
+    def normalize(self, source: str, target: str) -> tuple[str, str]:
+        """Apply the normalizing rules. Whitespace is always collapsed, so that each side is one line of text."""
+        if has_plain_spaces(source) and has_plain_spaces(target):
             if source.isascii() and target.isascii():
-                return source, target  # Nothing that a mending rule could touch.
+                return source, target  # No normalizing rule applies.
         else:
-            source, target = fold_space(source), fold_space(target)
+            source, target = collapse_whitespace(source), collapse_whitespace(target)
             if "control_characters" in self._rules:
-                source, target = self._mend("control_characters", source, target, without_control_characters)
+                source, target = self._apply("control_characters", source, target, remove_control_characters)
         if "normal_form" in self._rules:
             form = self._settings.form
-            if not (is_normalized(form, source) and is_normalized(form, target)):
-                source, target = self._mend("normal_form", source, target, lambda text: normalize(form, text))
+            if not (unicodedata.is_normalized(form, source) and unicodedata.is_normalized(form, target)):
+                source, target = self._apply(
+                    "normal_form", source, target, lambda text: unicodedata.normalize(form, text)
+                )
         return source, target
 
-    def _mend(self, rule: RuleName, source: str, target: str, mending: Callable[[str], str]) -> tuple[str, str]:
-        mended = fold_space(mending(source)), fold_space(mending(target))
-        if mended != (source, target):
+    def _apply(self, rule: RuleName, source: str, target: str, rewrite: Callable[[str], str]) -> tuple[str, str]:
+        rewritten = collapse_whitespace(rewrite(source)), collapse_whitespace(rewrite(target))
+        if rewritten != (source, target):
             self.counts[rule].add(source, target)
-        return mended
+        return rewritten
 
-    def _dropping_rules(self) -> list[tuple[RuleName, Callable[[str, str], bool]]]:
-        """The dropping rules in use, in the order in which they are asked; the cheap and telling ones come first."""
+    def _filtering_rules(self) -> list[tuple[RuleName, Callable[[str, str], bool]]]:
+        """The enabled filtering rules in the order in which they run; cheap and selective ones come first."""
         settings = self._settings
-        fewest, most, max_length_ratio = settings.min_words, settings.max_words, settings.max_length_ratio
+        min_words, max_words, max_length_ratio = settings.min_words, settings.max_words, settings.max_length_ratio
         source_script, target_script = self._source_script, self._target_script
 
         def wrong_words(source: str, target: str) -> bool:
-            return not (has_words_between(source, fewest, most) and has_words_between(target, fewest, most))
+            return not (
+                has_words_between(source, min_words, max_words) and has_words_between(target, min_words, max_words)
+            )
 
         def wrong_script(source: str, target: str) -> bool:
             return (source_script is not None and is_in_wrong_script(source, source_script)) or (
                 target_script is not None and is_in_wrong_script(target, target_script)
             )
 
-        every: list[tuple[RuleName, Callable[[str, str], bool]]] = [
+        all_filters: list[tuple[RuleName, Callable[[str, str], bool]]] = [
             ("empty", lambda source, target: not source or not target),
             ("words", wrong_words),
             ("identical", lambda source, target: source == target),
-            ("ratio", lambda source, target: is_lopsided(source, target, max_length_ratio)),
+            ("ratio", lambda source, target: exceeds_length_ratio(source, target, max_length_ratio)),
             ("mojibake", lambda source, target: is_mojibake(source) or is_mojibake(target)),
             ("script", wrong_script),
         ]
-        return [(rule, drops) for rule, drops in every if rule in self._rules]
+        return [(rule, drops) for rule, drops in all_filters if rule in self._rules]
 
 
 def merge_counts(total: dict[RuleName, RuleCount], part: dict[RuleName, RuleCount]) -> None:
-    """Add a part's counts to a total, in place."""
+    """Add counts to a total, in place."""
     for rule, count in part.items():
         total.setdefault(rule, RuleCount()).merge(count)

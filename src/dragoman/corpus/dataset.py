@@ -1,11 +1,12 @@
-"""A prepared data set: its manifest, its tokenizer, its splits.
+"""A prepared data set: manifest, tokenizer and splits.
 
 ```
 DATA/
-  manifest.json               what it is made of: written last, so that a folder with one is whole
-  tokenizer.model             SentencePiece
+  manifest.json               contents of the data set; written last, so a folder that has one is complete
+  tokenizer.model             SentencePiece model
   train/ valid/ test/         shards (see shards.py)
-  valid.en valid.de ...       the text of validation and test sets, line by line, to score against
+  job.json                    inputs and settings, to recognise a finished data set
+  valid.en valid.de ...       text of the validation and test sets, one sentence per line, for scoring
 ```
 """
 
@@ -26,22 +27,24 @@ from dragoman.files import read_json
 
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.model"
+JOB_FILE = "job.json"
+"""Inputs and settings of the preparation, to recognise a finished data set."""
 FORMAT = 1
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
-class Volume:
-    """How much text: both sides together in bytes, each side apart in tokens (end marks included)."""
+class TextCounts:
+    """Counts of pairs, of bytes (both sides together), and of tokens per side (with EOS)."""
 
     pairs: int = 0
     text_bytes: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
 
-    def __add__(self, other: "Volume") -> "Volume":
-        return Volume(
+    def __add__(self, other: "TextCounts") -> "TextCounts":
+        return TextCounts(
             self.pairs + other.pairs,
             self.text_bytes + other.text_bytes,
             self.source_tokens + other.source_tokens,
@@ -51,7 +54,7 @@ class Volume:
 
 @dataclass(frozen=True)
 class RuleReport:
-    """What a cleaning rule did to one source."""
+    """The pairs of one source that a cleaning rule changed or dropped."""
 
     pairs: int
     samples: Sequence[Sequence[str]]
@@ -66,10 +69,10 @@ class SourceReport:
     format: str
     weight: float
     licence: str
-    before: Volume
-    after: Volume
+    before: TextCounts
+    after: TextCounts
     held_out: int
-    """Pairs that went into the validation or test set instead."""
+    """Pairs that were moved to the validation or test set."""
     rules: Mapping[str, RuleReport]
 
 
@@ -81,20 +84,20 @@ class FileReport:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about a data set that is worth knowing. It holds no times: equal inputs give equal bytes."""
+    """The description of a data set. It contains no timestamps: equal inputs give equal bytes."""
 
     name: str
     identity: str
-    """Hash over all files: two data sets with the same identity are the same."""
+    """Hash over all files: data sets with the same identity are equal."""
     languages: Languages
     pieces: int
-    """Size of the vocabulary."""
+    """Vocabulary size."""
     token_dtype: str
-    splits: Mapping[str, Volume]
-    """As written: train after cleaning and weighting."""
+    splits: Mapping[str, TextCounts]
+    """Counts as written: train after cleaning and weighting."""
     sources: Sequence[SourceReport]
     evaluation_sources: Mapping[str, Sequence[str]]
-    """Where validation and test set come from."""
+    """The sources of the validation and test sets."""
     files: Mapping[str, FileReport]
     settings: Mapping[str, Any]
     dragoman: str
@@ -109,8 +112,8 @@ class Manifest:
             SourceReport(
                 **{
                     **source,
-                    "before": Volume(**source["before"]),
-                    "after": Volume(**source["after"]),
+                    "before": TextCounts(**source["before"]),
+                    "after": TextCounts(**source["after"]),
                     "rules": {name: RuleReport(**rule) for name, rule in source["rules"].items()},
                 }
             )
@@ -120,32 +123,32 @@ class Manifest:
             **{
                 **content,
                 "languages": Languages(**content["languages"]),
-                "splits": {name: Volume(**volume) for name, volume in content["splits"].items()},
+                "splits": {name: TextCounts(**counts) for name, counts in content["splits"].items()},
                 "sources": sources,
                 "files": {name: FileReport(**report) for name, report in content["files"].items()},
             }
         )
 
 
-def identify(files: Mapping[str, FileReport]) -> str:
-    """The hash that names a data set, from the hashes of its files."""
+def compute_identity(files: Mapping[str, FileReport]) -> str:
+    """The hash that identifies a data set, from the hashes of its files."""
     listing = "".join(f"{name} {files[name].sha256}\n" for name in sorted(files))
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
 class DataSet:
-    """A data set on disk, opened without reading it."""
+    """A data set on disk; opening it reads only the manifest."""
 
     def __init__(self, path: Path) -> None:
         if not (path / MANIFEST_FILE).is_file():
             raise DragomanError(
-                f"{path} is not a prepared data set: make one with `dragoman prepare ... --out DATA`, and give that."
+                f"{path} is not a prepared data set: create one with `dragoman prepare ... --out DATA`."
             )
         content = read_json(path / MANIFEST_FILE)
         try:
             if content["format"] != FORMAT:
                 raise DragomanError(
-                    f"{path} has format {content['format']}, this version reads {FORMAT}: prepare it again."
+                    f"{path} has format {content['format']}, but this version reads format {FORMAT}: prepare it again."
                 )
             self.manifest = Manifest.from_json(content)
         except (KeyError, TypeError, AttributeError):
@@ -163,17 +166,17 @@ class DataSet:
     def pairs(self, split: Split) -> Pairs:
         if split not in self.manifest.splits:
             raise DragomanError(
-                f"{self.path} has no {split} set: name one with `--{split}`, or set corpus.{split}_pairs, in prepare."
+                f"{self.path} has no {split} set: prepare it again with `--{split}` or with corpus.{split}_pairs."
             )
         return Pairs(self.path / split, np.dtype(self.manifest.token_dtype))
 
     def text(self, split: Split) -> tuple[list[str], list[str]]:
-        """Source and reference lines of a validation or test set."""
+        """Source and reference sentences of a validation or test set."""
         sides = text_files(self.path, split, self.languages)
         source, reference = (side.read_text(encoding="utf-8").split("\n")[:-1] for side in sides)
         return source, reference
 
 
 def text_files(folder: Path, split: str, languages: Languages) -> tuple[Path, Path]:
-    """Where the text of a validation or test set lies."""
+    """Paths of the text of a validation or test set."""
     return folder / f"{split}.{languages.source}", folder / f"{split}.{languages.target}"

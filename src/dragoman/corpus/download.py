@@ -1,6 +1,6 @@
-"""Fetch files from the web into the cache: resumed after a cut, verified, and never half there.
+"""Downloads into the cache: resumed after an interruption, verified, and renamed only when complete.
 
-Until a file is whole and verified it is called `.part`, and the server's name for its version lies beside it.
+Until a file is complete and verified it is called `.part`; `.part.json` stores the server's version of it.
 """
 
 import email.utils
@@ -19,101 +19,101 @@ from typing import BinaryIO
 import httpx
 
 from dragoman.corpus.download_cache import (
+    CHECKSUM_SUFFIX,
     Digests,
-    Fetched,
-    Remote,
-    beside,
-    from_mirror,
+    RemoteFile,
+    VerifiedFile,
+    append_suffix,
+    fetch_from_mirror,
     local_path,
-    locked,
-    read_note,
-    remedy,
-    with_receipt,
-    write_receipt,
+    mismatch_remedy,
+    read_object,
+    record_checksum,
+    with_recorded_checksum,
 )
 from dragoman.errors import DownloadError
-from dragoman.files import write_json
+from dragoman.files import locked, write_json
 from dragoman.progress import Progress, no_progress
 
-LIMIT_BYTES = 32 * 2**30
-"""Nothing larger is fetched where the size is not known beforehand."""
-SLACK_BYTES = 2**16
-"""So much over the expected size is read before a server that sends too much is cut off: one network read."""
-MOST_REQUESTS = 200
-"""Even a transfer that gains a little each time ends."""
-TRY_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+MAX_DOWNLOAD_BYTES = 32 * 2**30
+"""The limit for files whose size is not stated."""
+SIZE_TOLERANCE_BYTES = 2**16
+"""A server that sends more than the expected size is disconnected after this many further bytes: one network read."""
+MAX_REQUESTS = 200
+"""The limit for transfers that gain only a little with each request."""
+RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to go on with a server that fails."""
+class RetryPolicy:
+    """How often, and after which waits, a failed request is repeated."""
 
     attempts: int = 6
-    """In a row, none of which got further than the best before it."""
+    """Consecutive attempts without any new bytes."""
     backoff_s: float = 1.0
-    longest_wait_s: float = 60.0
+    max_wait_s: float = 60.0
     timeout_s: float = 30.0
-    """Without a byte."""
+    """Time without a byte."""
     sleep: Callable[[float], None] = time.sleep
 
 
 def fetch(
-    remote: Remote,
+    remote: RemoteFile,
     cache: Path,
     *,
     mirror: Path | None = None,
     progress: Progress = no_progress,
-    patience: Patience | None = None,
-    limit_bytes: int = LIMIT_BYTES,
-) -> Fetched:
-    """The file from the cache, from the mirror if one is given, or else from the web; verified each time.
+    retry: RetryPolicy | None = None,
+    limit_bytes: int = MAX_DOWNLOAD_BYTES,
+) -> VerifiedFile:
+    """The file from the mirror if one is given, else from the cache or the web; verified each time.
 
-    Where no checksum is known, that of the first download is written into a receipt and holds from then on.
+    If no checksum is stated, that of the first download is recorded and later downloads must match it.
     """
-    place = cache / "downloads" / local_path(remote.url)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with locked(place):
-        known, source = with_receipt(remote, place)
+    cached = cache / "downloads" / local_path(remote.url)
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with locked(append_suffix(cached, ".lock")):  # A second process waits, and then finds the file in the cache.
+        expected, stated_by = with_recorded_checksum(remote, cached)
         if mirror is not None:
-            return from_mirror(known, source, place, mirror, progress)
-        if place.is_file():
-            found = Digests.of(place, remote.name, progress)
-            if found.problem(known) is None:
-                write_receipt(place, remote, found)
-                return Fetched(place, found.sha256)
-            place.unlink()
+            return fetch_from_mirror(expected, stated_by, cached, mirror, progress)
+        if cached.is_file():
+            digests = Digests.of_file(cached, remote.name, progress)
+            if digests.mismatch(expected) is None:
+                record_checksum(cached, remote, digests)
+                return VerifiedFile(cached, digests.sha256)
+            cached.unlink()
         return _download(
-            known, source, place, progress=progress, patience=patience or Patience(), limit_bytes=limit_bytes
+            expected, stated_by, cached, progress=progress, retry=retry or RetryPolicy(), limit_bytes=limit_bytes
         )
 
 
-def forget(remote: Remote, cache: Path) -> None:
-    """Drop a file and its receipt, so that the next fetch begins anew."""
-    place = cache / "downloads" / local_path(remote.url)
-    for path in (place, beside(place, ".receipt.json")):
+def remove_download(remote: RemoteFile, cache: Path) -> None:
+    """Delete a file and its recorded checksum, so that the next fetch downloads it again."""
+    cached = cache / "downloads" / local_path(remote.url)
+    for path in (cached, append_suffix(cached, CHECKSUM_SUFFIX)):
         path.unlink(missing_ok=True)
 
 
-class _Part:
-    """The bytes that have come so far: on disk, hashed, with the server's name for their version."""
+class _PartialFile:
+    """The bytes received so far: on disk, hashed, with the server's version of the file."""
 
-    def __init__(self, place: Path) -> None:
-        self.path = beside(place, ".part")
-        self._version_path = beside(place, ".part.json")
+    def __init__(self, cached: Path) -> None:
+        self.path = append_suffix(cached, ".part")
+        self._version_path = append_suffix(cached, ".part.json")
         self.path.touch()
-        self.digests = Digests.of(self.path, place.name, no_progress)
-        self.spliced = self.digests.size_bytes > 0
-        """Of several responses, so that a wrong checksum may be the seam's fault and not the file's."""
-        self.doubted = False
-        """Already begun anew once because of its checksum."""
-        self.version: str | None = read_note(self._version_path).get("version")
+        self.digests = Digests.of_file(self.path, cached.name, no_progress)
+        self.was_resumed = self.digests.size_bytes > 0
+        """True if the bytes come from several responses, which may be of different versions of the file."""
+        self.was_restarted = False
+        """True if the download was restarted once because the checksum of a resumed file was wrong."""
+        self.version: str | None = read_object(self._version_path).get("version")
         self._handle: BinaryIO = self.path.open("r+b")
         self._handle.seek(0, os.SEEK_END)
 
     def restart(self, version: str | None) -> None:
         self._handle.seek(0)
         self._handle.truncate()
-        self.digests, self.spliced, self.version = Digests(), False, version
+        self.digests, self.was_resumed, self.version = Digests(), False, version
         write_json(self._version_path, {"version": version})
 
     def append(self, chunk: bytes) -> None:
@@ -128,16 +128,16 @@ class _Part:
         self.path.unlink(missing_ok=True)
         self._version_path.unlink(missing_ok=True)
 
-    def finish(self, place: Path) -> None:
+    def finish(self, path: Path) -> None:
         self._handle.flush()
         os.fsync(self._handle.fileno())
         self.close()
-        self.path.replace(place)
+        self.path.replace(path)
         self._version_path.unlink(missing_ok=True)
 
 
-class _InterruptedError(Exception):
-    """Worth another attempt, perhaps after the wait that the server asks for."""
+class _RetryableError(Exception):
+    """A failure after which the request is repeated, with the wait that the server asks for."""
 
     def __init__(self, reason: str, wait_s: float | None = None) -> None:
         super().__init__(reason)
@@ -145,130 +145,127 @@ class _InterruptedError(Exception):
 
 
 def _download(
-    known: Remote, source: str, place: Path, *, progress: Progress, patience: Patience, limit_bytes: int
-) -> Fetched:
-    part = _Part(place)
+    expected: RemoteFile, stated_by: str, cached: Path, *, progress: Progress, retry: RetryPolicy, limit_bytes: int
+) -> VerifiedFile:
+    part = _PartialFile(cached)
     try:
-        with httpx.Client(follow_redirects=True, timeout=patience.timeout_s) as client:
-            fruitless, furthest_bytes = 0, part.digests.size_bytes
-            for _ in range(MOST_REQUESTS):
+        with httpx.Client(follow_redirects=True, timeout=retry.timeout_s) as client:
+            failures, most_bytes = 0, part.digests.size_bytes
+            for _ in range(MAX_REQUESTS):
                 try:
-                    _receive(client, known, part, progress, limit_bytes)
-                    _verify(known, source, part)
+                    _receive(client, expected, part, progress, limit_bytes)
+                    _verify(expected, stated_by, part)
                     break
-                except _InterruptedError as cut:
-                    gained = part.digests.size_bytes > furthest_bytes
-                    furthest_bytes = max(furthest_bytes, part.digests.size_bytes)
-                    fruitless = 0 if gained else fruitless + 1
-                    if fruitless >= patience.attempts:
-                        raise _gave_up(known, part, str(cut)) from cut
-                    progress(f"{known.name}: {cut}, trying again", part.digests.size_bytes, known.size_bytes)
-                    patience.sleep(_wait_s(cut, fruitless, patience))
+                except _RetryableError as error:
+                    has_gained = part.digests.size_bytes > most_bytes
+                    most_bytes = max(most_bytes, part.digests.size_bytes)
+                    failures = 0 if has_gained else failures + 1
+                    if failures >= retry.attempts:
+                        raise _incomplete(expected, part, str(error)) from error
+                    progress(f"{expected.name}: {error}, trying again", part.digests.size_bytes, expected.size_bytes)
+                    retry.sleep(_wait_s(error, failures, retry))
             else:
-                raise _gave_up(known, part, f"{MOST_REQUESTS} requests were cut")
-        write_receipt(place, known, part.digests)
-        part.finish(place)
-        return Fetched(place, part.digests.sha256)
+                raise _incomplete(expected, part, f"{MAX_REQUESTS} requests were interrupted")
+        record_checksum(cached, expected, part.digests)
+        part.finish(cached)
+        return VerifiedFile(cached, part.digests.sha256)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise DownloadError(
-            f"{place.parent} is full: free some space, or set DRAGOMAN_CACHE to another disk"
+            f"the disk of {cached.parent} is full: free some space, or set DRAGOMAN_CACHE to a folder on another disk"
         ) from error
     finally:
         part.close()
 
 
-def _receive(client: httpx.Client, known: Remote, part: _Part, progress: Progress, limit_bytes: int) -> None:
-    """One request: what comes is appended to the part, or the part is begun anew."""
+def _receive(
+    client: httpx.Client, expected: RemoteFile, part: _PartialFile, progress: Progress, limit_bytes: int
+) -> None:
+    """Send one request, and append its body to the part or restart the part."""
     done_bytes = part.digests.size_bytes
-    if done_bytes and (done_bytes == known.size_bytes or part.digests.sha256 == known.sha256):
+    if done_bytes and (done_bytes == expected.size_bytes or part.digests.sha256 == expected.sha256):
         return
     headers = {"Accept-Encoding": "identity"}
-    if done_bytes and (part.version or known.pinned):
+    if done_bytes and (part.version or expected.has_checksum):
         headers["Range"] = f"bytes={done_bytes}-"
         if part.version:
             headers["If-Range"] = part.version
     try:
-        with client.stream("GET", known.url, headers=headers) as response:
-            total_bytes = _begin(response, known, part)
+        with client.stream("GET", expected.url, headers=headers) as response:
+            total_bytes = _handle_headers(response, expected, part)
             if total_bytes == part.digests.size_bytes:
                 return
-            ceiling_bytes = limit_bytes if known.size_bytes is None else known.size_bytes + SLACK_BYTES
-            _check_room(known, part, total_bytes, ceiling_bytes)
+            max_bytes = limit_bytes if expected.size_bytes is None else expected.size_bytes + SIZE_TOLERANCE_BYTES
+            _check_size(expected, part, total_bytes, max_bytes)
             for chunk in response.iter_raw():
-                if part.digests.size_bytes + len(chunk) > ceiling_bytes:
-                    raise _too_much(known, part, ceiling_bytes)
+                if part.digests.size_bytes + len(chunk) > max_bytes:
+                    raise _too_large(expected, part, max_bytes)
                 part.append(chunk)
-                progress(known.name, part.digests.size_bytes, known.size_bytes or total_bytes)
+                progress(expected.name, part.digests.size_bytes, expected.size_bytes or total_bytes)
     except (httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.InvalidURL) as error:
-        raise DownloadError(f"{known.url} leads nowhere ({error}): check the address") from error
+        raise DownloadError(f"{expected.url} redirects to no usable address ({error}): check the address") from error
     except httpx.TransportError as error:
-        raise _InterruptedError(str(error) or type(error).__name__) from error
-    if known.size_bytes is not None and part.digests.size_bytes < known.size_bytes:
-        raise _InterruptedError("the server ended early")
+        raise _RetryableError(str(error) or type(error).__name__) from error
+    if expected.size_bytes is not None and part.digests.size_bytes < expected.size_bytes:
+        raise _RetryableError("the server ended early")
 
 
-def _begin(response: httpx.Response, known: Remote, part: _Part) -> int | None:
-    """Read the head of a response, leave the part at the place where its body belongs, and return the whole's size."""
-    ranged = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", response.headers.get("Content-Range", ""))
-    whole_bytes = int(ranged[2]) if ranged and ranged[2] != "*" else None
+def _handle_headers(response: httpx.Response, expected: RemoteFile, part: _PartialFile) -> int | None:
+    """Prepare the part for the body of a response. Return the size of the complete file, if known."""
+    content_range = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", response.headers.get("Content-Range", ""))
+    total_bytes = int(content_range[2]) if content_range and content_range[2] != "*" else None
     status = response.status_code
-    if status == httpx.codes.PARTIAL_CONTENT and ranged and ranged[1] == str(part.digests.size_bytes):
-        part.spliced = True
-        return whole_bytes
+    if status == httpx.codes.PARTIAL_CONTENT and content_range and content_range[1] == str(part.digests.size_bytes):
+        part.was_resumed = True
+        return total_bytes
     if status == httpx.codes.OK:
         part.restart(_version(response))
         length = response.headers.get("Content-Length", "")
         return int(length) if length.isdecimal() else None
-    if (
-        status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE
-        and part.version
-        and whole_bytes == part.digests.size_bytes
-    ):
-        return (
-            whole_bytes  # The version still holds and nothing is left to send: the last cut came after the last byte.
-        )
-    if status in (httpx.codes.PARTIAL_CONTENT, httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE):
+    out_of_range = status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE
+    if out_of_range and part.version and total_bytes == part.digests.size_bytes:
+        return total_bytes  # The version is unchanged and the file complete: the connection broke after the last byte.
+    if out_of_range or status == httpx.codes.PARTIAL_CONTENT:
         part.restart(None)
-        raise _InterruptedError("the server could not resume")
-    if status in TRY_LATER:
-        raise _InterruptedError(f"HTTP {status}", _retry_after_s(response.headers.get("Retry-After", "")))
+        raise _RetryableError("the server could not resume")
+    if status in RETRYABLE_STATUSES:
+        raise _RetryableError(f"HTTP {status}", _retry_after_s(response.headers.get("Retry-After", "")))
     raise DownloadError(
-        f"{known.url} answers HTTP {status} {response.reason_phrase}: check the address, "
-        f"or put {known.name} into a folder and name it with --from"
+        f"{expected.url} returns HTTP {status} {response.reason_phrase}: check the address, "
+        f"or put {expected.name} into a folder and pass it with --from"
     )
 
 
-def _verify(known: Remote, source: str, part: _Part) -> None:
-    problem = part.digests.problem(known)
-    if problem is None:
+def _verify(expected: RemoteFile, stated_by: str, part: _PartialFile) -> None:
+    mismatch = part.digests.mismatch(expected)
+    if mismatch is None:
         return
-    if part.spliced and not part.doubted:
-        part.doubted = True
+    if part.was_resumed and not part.was_restarted:
+        part.was_restarted = True
         part.restart(None)
-        raise _InterruptedError(f"after resuming, {problem}")
+        raise _RetryableError(f"after resuming, {mismatch}")
     part.discard()
-    raise DownloadError(f"{known.url} is not the file that {source} describes ({problem}): {remedy(known, source)}")
+    raise DownloadError(f"{expected.url} differs from {stated_by} ({mismatch}): {mismatch_remedy(expected, stated_by)}")
 
 
-def _gave_up(known: Remote, part: _Part, reason: str) -> DownloadError:
-    whole = "" if known.size_bytes is None else f" of {known.size_bytes:,}"
+def _incomplete(expected: RemoteFile, part: _PartialFile, reason: str) -> DownloadError:
+    total = "" if expected.size_bytes is None else f" of {expected.size_bytes:,}"
     return DownloadError(
-        f"{known.url} could not be fetched whole ({reason}; {part.digests.size_bytes:,}{whole} bytes received): "
-        f"run the command again to resume, or put {known.name} into a folder and name it with --from"
+        f"{expected.url} could not be downloaded completely ({reason}; {part.digests.size_bytes:,}{total} bytes "
+        f"received): run the command again to resume, or put {expected.name} into a folder and pass it with --from"
     )
 
 
-def _wait_s(cut: _InterruptedError, fruitless: int, patience: Patience) -> float:
-    if cut.wait_s is not None:
-        return min(cut.wait_s, patience.longest_wait_s)
-    # Jitter: workers that were cut off together should not come back together.
-    return min(patience.backoff_s * 2.0**fruitless, patience.longest_wait_s) * random.uniform(0.5, 1.0)
+def _wait_s(error: _RetryableError, failures: int, retry: RetryPolicy) -> float:
+    if error.wait_s is not None:
+        return min(error.wait_s, retry.max_wait_s)
+    # Jitter: clients that were disconnected together should not reconnect together.
+    return min(retry.backoff_s * 2.0**failures, retry.max_wait_s) * random.uniform(0.5, 1.0)
 
 
 def _retry_after_s(text: str) -> float | None:
-    """Seconds, or a date; None where the server does not say."""
+    """Parse Retry-After, which is a number of seconds or a date; None if it is missing or invalid."""
     if text.strip().isdecimal():
         return float(text)
     try:
@@ -279,28 +276,28 @@ def _retry_after_s(text: str) -> float | None:
 
 
 def _version(response: httpx.Response) -> str | None:
-    """What If-Range compares: a strong ETag, else the date of the last change."""
+    """The value for If-Range: a strong ETag, else the date of the last modification."""
     etag: str = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified")
 
 
-def _check_room(known: Remote, part: _Part, total_bytes: int | None, ceiling_bytes: int) -> None:
-    """Fail before the transfer and not at its end."""
-    if total_bytes is not None and total_bytes > ceiling_bytes:
-        raise _too_much(known, part, ceiling_bytes)
-    needed_bytes = (known.size_bytes or total_bytes or 0) - part.digests.size_bytes
+def _check_size(expected: RemoteFile, part: _PartialFile, total_bytes: int | None, max_bytes: int) -> None:
+    """Fail before the transfer if the file is too large or the disk too full."""
+    if total_bytes is not None and total_bytes > max_bytes:
+        raise _too_large(expected, part, max_bytes)
+    needed_bytes = (expected.size_bytes or total_bytes or 0) - part.digests.size_bytes
     free_bytes = shutil.disk_usage(part.path.parent).free
     if needed_bytes > free_bytes:
         raise DownloadError(
-            f"{known.name} needs {needed_bytes:,} bytes and {part.path.parent} has {free_bytes:,} free: "
-            "free some space, or set DRAGOMAN_CACHE to another disk"
+            f"{expected.name} needs {needed_bytes:,} bytes, but {part.path.parent} has {free_bytes:,} free: "
+            "free some space, or set DRAGOMAN_CACHE to a folder on another disk"
         )
 
 
-def _too_much(known: Remote, part: _Part, ceiling_bytes: int) -> DownloadError:
+def _too_large(expected: RemoteFile, part: _PartialFile, max_bytes: int) -> DownloadError:
     part.discard()
     return DownloadError(
-        f"{known.url} sends more than the {known.size_bytes or ceiling_bytes:,} bytes that it may have: the file was "
-        "replaced or another is sent in its place; check the address, "
-        f"or put the right {known.name} into a folder and name it with --from"
+        f"{expected.url} is larger than the {expected.size_bytes or max_bytes:,} bytes allowed: the file was replaced, "
+        f"or the server sends another one; check the address, or put the right {expected.name} into a folder and "
+        "pass it with --from"
     )

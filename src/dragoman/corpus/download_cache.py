@@ -1,15 +1,12 @@
-"""Where fetched files lie, how they are told from damaged ones, and how two processes share them.
+"""The download cache: where files are stored, how they are verified, and mirrors.
 
-A file lies in the cache under its host and path, so one machine's `downloads` folder serves another as a mirror.
-Beside it lies a receipt with its checksum: where a publisher states none, that of the first download holds.
+A file is stored under its host and path, so the `downloads` folder of one machine can be the mirror of another. Next to
+it, `.checksum.json` records its checksum: if the publisher states none, that of the first download is binding.
 """
 
-import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +16,20 @@ from dragoman.errors import DownloadError
 from dragoman.files import write_json
 from dragoman.progress import Progress
 
+CHECKSUM_SUFFIX = ".checksum.json"
+_MAX_NAME_BYTES = 200
+"""Most file systems allow 255, and suffixes are added."""
+
 
 @dataclass(frozen=True)
-class Remote:
-    """A file on the web, and what is known of it."""
+class RemoteFile:
+    """A file on the web, with its size and checksum if known."""
 
     url: str
     size_bytes: int | None = None
     sha256: str | None = None
     md5: str | None = None
-    """Some publishers and their readers state only this one: good against accidents, not against malice."""
+    """For publishers that state only this one: it detects accidents, not attacks."""
 
     @property
     def name(self) -> str:
@@ -39,13 +40,13 @@ class Remote:
         return urlsplit(self.url).netloc
 
     @property
-    def pinned(self) -> bool:
+    def has_checksum(self) -> bool:
         return bool(self.sha256 or self.md5)
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """A whole, verified file."""
+class VerifiedFile:
+    """A complete and verified local file."""
 
     path: Path
     sha256: str
@@ -61,37 +62,27 @@ def cache_root() -> Path:
 
 
 def local_path(url: str) -> Path:
-    """Where a URL's file lies below a cache's or mirror's root: its host and path, made safe as file names."""
+    """The path of a URL's file below the root of a cache or mirror: host and path, as safe file names."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
-        usable = False
-    if not usable:
-        raise DownloadError(f"{url} is not a web address: give one that begins with https:// or http://")
+        is_valid = False
+    if not is_valid:
+        raise DownloadError(f"{url} is not a web address: use one that begins with https:// or http://")
     names = [unquote(name) for name in (parts.netloc.rpartition("@")[2], *parts.path.split("/"))]
     if parts.query:
         names[-1] += f"?{parts.query}"
     safe = [quote(name, safe=" ,;:=+@()!") for name in names if name not in ("", ".", "..")]
-    # Long names end in a digest: most file systems stop at 255 bytes, and suffixes are added.
-    return Path(
-        *(name if len(name) <= 200 else f"{name[:130]}-{hashlib.sha256(name.encode()).hexdigest()}" for name in safe)
-    )
+    return Path(*(name if len(name) <= _MAX_NAME_BYTES else _shortened(name) for name in safe))
 
 
-@contextmanager
-def locked(place: Path) -> Iterator[None]:
-    """Two processes that want the same file take turns; the second finds it there.
-
-    The kernel frees the lock of a process that dies.
-    """
-    with beside(place, ".lock").open("wb") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+def _shortened(name: str) -> str:
+    return f"{name[:130]}-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 class Digests:
-    """Size and checksums, gathered as bytes pass."""
+    """Size and checksums of a stream of bytes."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -99,7 +90,7 @@ class Digests:
         self._md5 = hashlib.md5(usedforsecurity=False)
 
     @classmethod
-    def of(cls, path: Path, name: str, progress: Progress) -> "Digests":
+    def of_file(cls, path: Path, name: str, progress: Progress) -> "Digests":
         digests = cls()
         total_bytes = path.stat().st_size
         with path.open("rb") as handle:
@@ -117,64 +108,67 @@ class Digests:
     def sha256(self) -> str:
         return self._sha256.hexdigest()
 
-    def problem(self, known: Remote) -> str | None:
-        """What differs from what is known, if anything does."""
-        if known.size_bytes not in (None, self.size_bytes):
-            return f"expected {known.size_bytes:,} bytes, got {self.size_bytes:,}"
-        for kind, expected, got in (
-            ("sha256", known.sha256, self.sha256),
-            ("md5", known.md5, self._md5.hexdigest()),
+    def mismatch(self, expected: RemoteFile) -> str | None:
+        """The difference from the expected size and checksums, or None."""
+        if expected.size_bytes not in (None, self.size_bytes):
+            return f"expected {expected.size_bytes:,} bytes, got {self.size_bytes:,}"
+        for kind, checksum, found in (
+            ("sha256", expected.sha256, self.sha256),
+            ("md5", expected.md5, self._md5.hexdigest()),
         ):
-            if expected and expected.lower() != got:
-                return f"expected {kind} {expected.lower()}, got {got}"
+            if checksum and checksum.lower() != found:
+                return f"expected {kind} {checksum.lower()}, got {found}"
         return None
 
 
-def from_mirror(known: Remote, source: str, place: Path, mirror: Path, progress: Progress) -> Fetched:
-    candidates = (mirror / local_path(known.url), mirror / known.name)
+def fetch_from_mirror(
+    expected: RemoteFile, stated_by: str, cached: Path, mirror: Path, progress: Progress
+) -> VerifiedFile:
+    """The verified file of a mirror; its checksum is recorded next to `cached`."""
+    candidates = (mirror / local_path(expected.url), mirror / expected.name)
     path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
         raise DownloadError(
-            f"{mirror} holds neither {known.name} nor {local_path(known.url)}: put the file of {known.url} there, "
+            f"{mirror} contains neither {expected.name} nor {local_path(expected.url)}: copy {expected.url} there, "
             "or leave out --from to download it"
         )
-    found = Digests.of(path, known.name, progress)
-    if problem := found.problem(known):
-        raise DownloadError(f"{path} is not the file that {source} describes ({problem}): {remedy(known, source)}")
-    write_receipt(place, known, found)
-    return Fetched(path, found.sha256)
+    digests = Digests.of_file(path, expected.name, progress)
+    if mismatch := digests.mismatch(expected):
+        raise DownloadError(f"{path} differs from {stated_by} ({mismatch}): {mismatch_remedy(expected, stated_by)}")
+    record_checksum(cached, expected, digests)
+    return VerifiedFile(path, digests.sha256)
 
 
-def remedy(known: Remote, source: str) -> str:
-    if source.endswith(".receipt.json"):
-        return "delete that receipt if the publisher has replaced the file, and run the command again"
-    return f"run the command again, or put the right {known.name} into a folder and name it with --from"
+def mismatch_remedy(expected: RemoteFile, stated_by: str) -> str:
+    if stated_by.endswith(CHECKSUM_SUFFIX):
+        return "if the publisher has replaced the file, delete that record and run the command again"
+    return f"run the command again, or put the right {expected.name} into a folder and pass it with --from"
 
 
-def with_receipt(remote: Remote, place: Path) -> tuple[Remote, str]:
-    """What is known of a file, from its description or else from its first download, and which of the two."""
-    path = beside(place, ".receipt.json")
-    receipt = read_note(path)
-    if remote.pinned or not receipt:
+def with_recorded_checksum(remote: RemoteFile, cached: Path) -> tuple[RemoteFile, str]:
+    """The expected size and checksum, from the description or else from the first download, and which of the two."""
+    path = append_suffix(cached, CHECKSUM_SUFFIX)
+    record = read_object(path)
+    if remote.has_checksum or not record:
         return remote, "its description"
-    return replace(remote, sha256=receipt.get("sha256"), size_bytes=receipt.get("size_bytes")), str(path)
+    return replace(remote, sha256=record.get("sha256"), size_bytes=record.get("size_bytes")), str(path)
 
 
-def write_receipt(place: Path, remote: Remote, found: Digests) -> None:
-    receipt = {"url": remote.url, "size_bytes": found.size_bytes, "sha256": found.sha256}
-    path = beside(place, ".receipt.json")
-    if read_note(path) != receipt:
-        write_json(path, receipt)
+def record_checksum(cached: Path, remote: RemoteFile, digests: Digests) -> None:
+    record = {"url": remote.url, "size_bytes": digests.size_bytes, "sha256": digests.sha256}
+    path = append_suffix(cached, CHECKSUM_SUFFIX)
+    if read_object(path) != record:
+        write_json(path, record)
 
 
-def read_note(path: Path) -> dict[str, Any]:
-    """An object; empty where the file is missing or was damaged, for all of these can be made again."""
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object; empty if the file is missing or damaged, since all of these files can be recreated."""
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def beside(place: Path, suffix: str) -> Path:
-    return place.with_name(place.name + suffix)
+def append_suffix(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

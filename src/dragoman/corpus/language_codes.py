@@ -1,10 +1,10 @@
-"""Language codes: which name the same language, and which a file's name tells."""
+"""Language codes: comparing them, and finding them in file names."""
 
 import re
 from collections.abc import Collection
 from functools import lru_cache
 
-# ISO 639-1: all the codes of two letters that there are, so that `part.v2` or `train.xx` isn't taken for a language.
+# All two-letter codes (ISO 639-1), so that `part.v2` or `train.xx` is not taken for a language.
 _ISO_639_1 = """
     aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en
     eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv
@@ -12,12 +12,12 @@ _ISO_639_1 = """
     ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss
     st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
 """
-# Of three letters there are thousands: so, any but those that file names use for something else.
-_TAKEN = """
+# There are thousands of three-letter codes: any is accepted except those with another meaning in file names.
+_OTHER_SUFFIXES = """
     src tgt trg ref hyp txt tsv tab csv xml tmx sgm tok bpe spm raw dev all new old tmp bak zip tar one two
 """
 _TWO_LETTER_CODES = frozenset(_ISO_639_1.split())
-_NOT_LANGUAGES = frozenset(_TAKEN.split())
+_NOT_LANGUAGES = frozenset(_OTHER_SUFFIXES.split())
 _CODE = r"[A-Za-z]{2,3}(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}|[0-9]{3}))*"
 _TAG = re.compile(r"([A-Za-z]{2,3})(?:[-_][A-Za-z0-9]{2,8})*")
 _SIDE = re.compile(rf"(?:(?:src|ref|tgt|trg)[._-])?({_CODE})")
@@ -26,14 +26,14 @@ _TWO_CODES = re.compile(r"(?:^|[/._-])(?=([a-z]{2,3})[-_]([a-z]{2,3})(?:[._]|$))
 
 
 def same_language(code: str, other: str) -> bool:
-    """Whether two codes name one language, whatever their case and region: `en-US` is `EN`."""
+    """Compare two codes without case and region: `en-US` and `EN` are the same language."""
     return _primary(code) == _primary(other)
 
 
 def find_language(code: str, available: Collection[str], opposite: str) -> str | None:
-    """Which of the available codes is the language: exactly if there is such a one, else whatever the region.
+    """The available code that matches: an exact match if there is one, else the first that differs only in its region.
 
-    Regions count where they alone tell the two sides apart, as from `pt-BR` to `pt-PT`.
+    If source and target differ only in their region, as `pt-BR` and `pt-PT` do, the region must match.
     """
     if code in available:
         return code
@@ -48,13 +48,13 @@ def find_language(code: str, available: Collection[str], opposite: str) -> str |
 
 
 def codes_that_differ(first: str, second: str) -> tuple[str, str] | None:
-    """The two codes, if nothing else tells the names apart: `en` and `de` of `news.en-de.en` and `news.en-de.de`.
+    """The two codes, if the names differ in nothing else: `en` and `de` for `news.en-de.en` and `news.en-de.de`.
 
-    WMT's names may also say which side is which: `newstest2013-src.en` and `newstest2013-ref.de`.
+    WMT names may also mark the side: `newstest2013-src.en` and `newstest2013-ref.de`.
     """
-    # Cut at dots first, so that `news.pt-BR` and `news.pt-PT` differ in whole codes.
+    # Split at dots first, so that `news.pt-BR` and `news.pt-PT` differ in whole codes.
     for separators in ("./", "./-_"):
-        sides = [_SIDE.fullmatch(middle) for middle in _middles(first, second, separators)]
+        sides = [_SIDE.fullmatch(part) for part in _differing_parts(first, second, separators)]
         if sides[0] and sides[1]:
             codes = sides[0][1], sides[1][1]
             if codes[0] != codes[1] and is_code(codes[0]) and is_code(codes[1]):
@@ -62,8 +62,8 @@ def codes_that_differ(first: str, second: str) -> tuple[str, str] | None:
     return None
 
 
-def _middles(first: str, second: str, separators: str) -> tuple[str, str]:
-    """What is left of two names without the beginning and the end that they share, both cut at separators."""
+def _differing_parts(first: str, second: str, separators: str) -> tuple[str, str]:
+    """Two names without their common prefix and suffix, which end at separators."""
     shortest = min(len(first), len(second))
     prefix = next((i for i in range(shortest) if first[i] != second[i]), shortest)
     while prefix and first[prefix - 1] not in separators:
@@ -77,19 +77,19 @@ def _middles(first: str, second: str, separators: str) -> tuple[str, str]:
 
 
 def code_at_end(name: str) -> str | None:
-    """`de` of `news.de`."""
+    """The code at the end of a name: `de` in `news.de`."""
     found = _CODE_AT_END.search(name)
     return found[1].replace("_", "-") if found and is_code(found[1]) else None
 
 
 def direction_in(name: str) -> tuple[str, str] | None:
-    """`en` and `de` of `news.en-de.tsv`; the last such pair, since names end with what tells most."""
+    """The last language pair in a name: `en` and `de` in `news.en-de.tsv`."""
     found = [pair for pair in _TWO_CODES.findall(name) if is_code(pair[0]) and is_code(pair[1]) and pair[0] != pair[1]]
     return found[-1] if found else None
 
 
 def is_code(code: str) -> bool:
-    """Whether a word out of a file's name may stand for a language."""
+    """True if a part of a file name may be a language code."""
     primary = _primary(code)
     return primary in _TWO_LETTER_CODES if len(primary) == 2 else primary not in _NOT_LANGUAGES
 

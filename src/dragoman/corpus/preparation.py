@@ -1,83 +1,53 @@
 """`dragoman prepare`: text to a data set, streaming, in parallel, in bounded memory.
 
-The work is done in a folder beside the result, in stages whose parts are files that are whole or absent:
+The stages write to a folder next to the result. Each stage writes its parts atomically, as one file each:
 
-    read and clean blocks -> mark duplicates, hold out -> train the tokenizer -> encode blocks -> assemble shards
+    read and clean blocks -> drop duplicates, hold out pairs -> train the tokenizer -> encode blocks -> assemble shards
 
-An interrupted run finds the parts that are there and goes on. The result gets its name when everything is on disk.
+An interrupted run keeps the finished parts and resumes. The result is renamed to its final name when it is complete.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from dragoman import __version__
 from dragoman.corpus import tokenizer as tokenizers
 from dragoman.corpus.block_tasks import (
     BLOCK_PAIRS,
     SHARD_PAIRS,
-    BlockJob,
-    Cleaned,
-    Encoded,
+    EncodedBlock,
     Mask,
+    PreparationJob,
+    SourceBlock,
     TextPairs,
-    as_line,
     assemble_shard,
     clean_block,
-    count_words_in,
+    count_block_words,
     encode_block,
-    load_hashes,
-    load_pairs,
     write_evaluation_shard,
 )
 from dragoman.corpus.catalog import Corpus
-from dragoman.corpus.cleaning import SAMPLES_PER_RULE, Cleaner, RuleCount, merge_counts
-from dragoman.corpus.dataset import (
-    MANIFEST_FILE,
-    SPLITS,
-    TOKENIZER_FILE,
-    FileReport,
-    Manifest,
-    RuleReport,
-    SourceReport,
-    Volume,
-    identify,
-    text_files,
-)
-from dragoman.corpus.deduplication import Hashes, hash_line, hashes_from, mark_duplicates
-from dragoman.corpus.process_pool import Workers
+from dragoman.corpus.cleaning import RuleCount, merge_counts
+from dragoman.corpus.dataset import JOB_FILE, MANIFEST_FILE, SPLITS, TOKENIZER_FILE, TextCounts, text_files
+from dragoman.corpus.manifest_builder import build_manifest, report_sources
+from dragoman.corpus.pair_selection import drop_duplicates, hold_out, sample_pairs
+from dragoman.corpus.process_pool import ProcessPool
 from dragoman.corpus.sources import Source, fingerprint, is_standard_input, read_pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import CorpusError, DragomanError
-from dragoman.files import publish_folder, replacing, sweep, write_json
+from dragoman.files import locked, publish_folder, replacing, sweep, write_json
 from dragoman.progress import Progress, no_progress
 from dragoman.settings import RuleName, Settings
 
-JOB_FILE = "job.json"
-UNHASHED = frozenset({MANIFEST_FILE, JOB_FILE})
-"""The manifest cannot hold its own hash; the job knows paths and times, which are not the data's."""
-LARGEST_HELD_OUT_SHARE = 0.1
-COUNTED_TOGETHER = 8
-"""Blocks whose words one worker counts before it tells: most words occur in all of them."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of one source, as cleaning left it."""
-
-    source: int
-    cleaned: Cleaned
+BLOCKS_PER_WORD_COUNT = 8
+"""Blocks whose words a worker counts before it returns: most words occur in all of them."""
 
 
 def prepare(
@@ -90,26 +60,26 @@ def prepare(
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> bool:
-    """Make the data set `out`. False where it was there already, made from the same inputs with the same settings."""
+    """Create the data set `out`. Return False if it already exists, made from the same inputs and settings."""
     out = out.absolute()
-    description = _describe(corpus, settings, tokenizer)
+    inputs = _describe_inputs(corpus, settings, tokenizer)
     if out.exists():
-        if _made_from(out, description):
+        if _was_made_from(out, inputs):
             return False
         _check_replaceable(out, overwrite)
     partial = out.with_name(f"{out.name}.partial")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(partial):
+        with _exclusive(partial):
             reads_stdin = any(is_standard_input(source) for source in (*corpus.train, *corpus.valid, *corpus.test))
-            if reads_stdin or not _made_from(partial, description):
+            if reads_stdin or not _was_made_from(partial, inputs):
                 shutil.rmtree(partial, ignore_errors=True)
                 (partial / "clean").mkdir(parents=True)
                 (partial / "encode").mkdir()
-                write_json(partial / JOB_FILE, description)
-            with Workers(workers) as pool:
-                _Preparation(corpus, partial, settings, pool, progress).run(tokenizer)
-            write_json(partial / "finished" / JOB_FILE, description)
+                write_json(partial / JOB_FILE, inputs)
+            with ProcessPool(workers) as pool:
+                _Pipeline(corpus, partial, settings, pool, progress).run(tokenizer)
+            write_json(partial / "finished" / JOB_FILE, inputs)
             publish_folder(partial / "finished", out)
             shutil.rmtree(partial)
     except CorpusError:
@@ -117,25 +87,24 @@ def prepare(
         raise
     except OSError as error:
         raise DragomanError(
-            f"{out} cannot be written ({error.strerror or error}): mend that and run the same command again; it goes "
-            "on where it was."
+            f"{out} cannot be written ({error.strerror or error}): fix that and run the same command again; it resumes."
         ) from error
     return True
 
 
 def _check_replaceable(out: Path, overwrite: bool) -> None:
-    """Only a data set is ever replaced, and only when that was asked for."""
+    """Allow only a data set to be replaced, and only with --overwrite."""
     if not (out / MANIFEST_FILE).is_file() and not (out.is_dir() and not any(out.iterdir())):
-        raise DragomanError(f"{out} exists and is no data set: choose another --out.")
+        raise DragomanError(f"{out} exists and is not a data set: choose another --out.")
     if (out / MANIFEST_FILE).is_file() and not overwrite:
         raise DragomanError(
-            f"{out} exists and was made from other inputs or settings: choose another --out, or give --overwrite."
+            f"{out} exists and was made from other inputs or settings: choose another --out, or add --overwrite."
         )
 
 
-def _describe(corpus: Corpus, settings: Settings, tokenizer: Path | None) -> dict[str, Any]:
-    """All that the result depends on."""
-    described = {
+def _describe_inputs(corpus: Corpus, settings: Settings, tokenizer: Path | None) -> dict[str, Any]:
+    """Everything that the result depends on."""
+    inputs = {
         "dragoman": __version__,
         "name": corpus.name,
         "languages": [corpus.languages.source, corpus.languages.target],
@@ -148,44 +117,41 @@ def _describe(corpus: Corpus, settings: Settings, tokenizer: Path | None) -> dic
             for split in SPLITS
         },
     }
-    return dict(json.loads(json.dumps(described)))
+    return dict(json.loads(json.dumps(inputs)))
 
 
-def _made_from(folder: Path, description: dict[str, Any]) -> bool:
+def _was_made_from(folder: Path, inputs: dict[str, Any]) -> bool:
     try:
-        return bool(json.loads((folder / JOB_FILE).read_bytes()) == description)
+        return bool(json.loads((folder / JOB_FILE).read_bytes()) == inputs)
     except (OSError, ValueError):
         return False
 
 
 @contextlib.contextmanager
-def _locked(partial: Path) -> Iterator[None]:
-    """One process at a time: two that make the same data set would tread on each other."""
-    lock = partial.with_name(f".{partial.name}.lock")
-    with lock.open("w") as file:
+def _exclusive(partial: Path) -> Iterator[None]:
+    """Let only one process at a time prepare a data set."""
+    lock_file = partial.with_name(f".{partial.name}.lock")
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            stack.enter_context(locked(lock_file, wait=False))
+        except BlockingIOError:
             raise DragomanError(
-                f"{partial} is being made by another process: wait for it, or choose another --out."
+                f"{partial} is in use by another process: wait until it has finished, or choose another --out."
             ) from None
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+        stack.callback(lock_file.unlink, missing_ok=True)
+        yield
 
 
-class _Preparation:
-    """One run of the stages."""
+class _Pipeline:
+    """Runs all stages of a preparation."""
 
-    def __init__(self, corpus: Corpus, folder: Path, settings: Settings, pool: Workers, progress: Progress) -> None:
+    def __init__(self, corpus: Corpus, folder: Path, settings: Settings, pool: ProcessPool, progress: Progress) -> None:
         self._corpus = corpus
         self._finished = folder / "finished"
         self._settings = settings
         self._pool = pool
         self._progress = progress
-        self._job = BlockJob(folder, corpus.languages, settings)
-        self._seed = settings.corpus.seed
+        self._job = PreparationJob(folder, corpus.languages, settings)
 
     def run(self, given_tokenizer: Path | None) -> None:
         evaluation: dict[str, TextPairs] = {
@@ -193,175 +159,96 @@ class _Preparation:
             "test": self._read_evaluation(self._corpus.test),
         }
         blocks = list(self._clean())
-        keep, duplicates = self._drop_duplicates(blocks, evaluation)
-        held_out = self._hold_out(keep, evaluation)
+        keep, duplicates = drop_duplicates(self._job, blocks, evaluation, self._progress)
+        held_out = hold_out(self._job, keep, evaluation)
         if not any(mask.any() for mask in keep):
-            raise self._nothing_left(blocks, duplicates)
+            raise _no_pairs_left(blocks, duplicates)
         self._finished.mkdir(exist_ok=True)
         sweep(self._finished)
         tokenizer_path = self._finished / TOKENIZER_FILE
-        self._make_tokenizer(blocks, keep, given_tokenizer, tokenizer_path)
+        self._make_tokenizer(keep, given_tokenizer, tokenizer_path)
         encoded = self._encode(blocks, keep, held_out, tokenizer_path)
-        for part, for_valid in zip(encoded, held_out["valid"], strict=True):
-            evaluation["valid"] += part.held_out[: len(for_valid)]
-            evaluation["test"] += part.held_out[len(for_valid) :]
+        for block, valid_positions in zip(encoded, held_out["valid"], strict=True):
+            evaluation["valid"] += block.held_out[: len(valid_positions)]
+            evaluation["test"] += block.held_out[len(valid_positions) :]
 
         tokenizer = Tokenizer.load(tokenizer_path)
-        splits = {"train": sum((part.written for part in encoded), Volume())}
+        splits = {"train": sum((block.written for block in encoded), TextCounts())}
         if not splits["train"].pairs:
-            raise self._nothing_left(blocks, duplicates)
+            raise _no_pairs_left(blocks, duplicates)
         for split, pairs in evaluation.items():
             if pairs:
                 splits[split] = self._write_evaluation(split, pairs, tokenizer)
-        files = self._hash_files()
-        manifest = Manifest(
-            name=self._corpus.name,
-            identity=identify(files),
-            languages=self._corpus.languages,
-            pieces=tokenizer.size,
-            token_dtype=tokenizer.dtype.name,
-            splits=splits,
-            sources=self._report_sources(blocks, encoded, duplicates),
-            evaluation_sources={
-                split: [source.name for source in sources]
-                or (["held out of the training pairs"] if evaluation[split] else [])
-                for split, sources in (("valid", self._corpus.valid), ("test", self._corpus.test))
-            },
-            files=files,
-            settings=self._settings.model_dump(mode="json", include={"corpus", "cleaning", "tokenizer"}),
-            dragoman=__version__,
-        )
+        sources = report_sources(self._corpus, self._job, blocks, encoded, duplicates)
+        manifest = build_manifest(self._finished, self._corpus, self._settings, tokenizer, splits, sources, evaluation)
         write_json(self._finished / MANIFEST_FILE, manifest.to_json())
 
-    def _nothing_left(self, blocks: Sequence[Block], duplicates: Sequence[RuleCount]) -> CorpusError:
-        rules: dict[RuleName, RuleCount] = {}
-        for block, repeated in zip(blocks, duplicates, strict=True):
-            merge_counts(rules, {**block.cleaned.rules, "duplicate": repeated})
-        most = max(rules, key=lambda rule: rules[rule].pairs, default="tokens")
-        return CorpusError(
-            f"no training pair is left after cleaning, most were dropped by the rule '{most}': check that the files "
-            "are right, or change the settings under cleaning"
-        )
-
     def _read_evaluation(self, sources: Sequence[Source]) -> TextPairs:
-        """Validation and test sets keep every line, in order: scores must compare with everyone else's."""
+        """Read every line in order, without cleaning: scores must be comparable with published ones."""
         return [
             (source_side.decode(errors="replace"), target_side.decode(errors="replace"))
             for source in sources
             for source_side, target_side in read_pairs(source, self._corpus.languages)
         ]
 
-    def _clean(self) -> Iterator[Block]:
-        origins: list[int] = []
+    def _clean(self) -> Iterator[SourceBlock]:
+        source_of_block: list[int] = []
 
-        def calls() -> Iterator[tuple[BlockJob, int, bytes, bytes]]:
+        def calls() -> Iterator[tuple[PreparationJob, int, bytes, bytes]]:
             for number, source in enumerate(self._corpus.train):
                 pairs = read_pairs(source, self._corpus.languages)
                 while block := list(itertools.islice(pairs, BLOCK_PAIRS)):
                     source_lines, target_lines = zip(*block, strict=True)
-                    origins.append(number)
-                    yield self._job, len(origins) - 1, b"\n".join(source_lines), b"\n".join(target_lines)
+                    source_of_block.append(number)
+                    yield self._job, len(source_of_block) - 1, b"\n".join(source_lines), b"\n".join(target_lines)
 
         done = 0
         for index, cleaned in enumerate(self._pool.map(clean_block, calls())):
             done += cleaned.raw_pairs
             self._progress("Cleaning pairs", done, None)
-            yield Block(origins[index], cleaned)
+            yield SourceBlock(source_of_block[index], cleaned)
 
-    def _drop_duplicates(
-        self, blocks: Sequence[Block], evaluation: dict[str, TextPairs]
-    ) -> tuple[list[Mask], list[RuleCount]]:
-        """Of equal pairs the first stays. What occurs in the validation or test set is no training pair at all."""
-        keep = [np.ones(block.cleaned.pairs, np.bool_) for block in blocks]
-        counts = [RuleCount() for _ in blocks]
-        if not self._job.uses("duplicate"):
-            return keep, counts
-        known = self._hash_evaluation(evaluation)
-
-        def load(block: int) -> Hashes:
-            return known if block == 0 else load_hashes(self._job, block - 1)
-
-        repeats = mark_duplicates([len(known), *(block.cleaned.pairs for block in blocks)], load)[len(known) :]
-        first = sampled = 0
-        for index, block in enumerate(blocks):
-            repeated = repeats[first : first + block.cleaned.pairs]
-            first += block.cleaned.pairs
-            keep[index] &= ~repeated
-            counts[index].pairs = int(repeated.sum())
-            if counts[index].pairs and sampled < SAMPLES_PER_RULE:
-                pairs = load_pairs(self._job, index)
-                counts[index].samples = [pairs[place] for place in np.flatnonzero(repeated)[:SAMPLES_PER_RULE]]
-                sampled += len(counts[index].samples)
-            self._progress("Dropping duplicates", index + 1, len(blocks))
-        return keep, counts
-
-    def _hash_evaluation(self, evaluation: dict[str, TextPairs]) -> Hashes:
-        cleaner = Cleaner(self._settings.cleaning, self._corpus.languages)
-        digests = [hash_line(as_line(*cleaner.mend(*pair))) for pairs in evaluation.values() for pair in pairs]
-        return hashes_from(b"".join(digests))
-
-    def _keys(self, block: int, purpose: int) -> npt.NDArray[np.float64]:
-        """A number in [0, 1) for each pair, from its content and the seed alone: chance that can be drawn again."""
-        mix = np.random.default_rng([self._seed, purpose]).integers(2**63, dtype=np.uint64) | np.uint64(1)
-        mixed = (load_hashes(self._job, block)[:, 1] ^ mix) * mix
-        return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
-
-    def _hold_out(self, keep: list[Mask], evaluation: Mapping[str, TextPairs]) -> dict[str, list[list[int]]]:
-        """Where the corpus names no validation or test set, choose pairs to take out of the training set, by block."""
-        total = sum(int(mask.sum()) for mask in keep)
-        held_out: dict[str, list[list[int]]] = {}
-        for purpose, split in enumerate(("valid", "test")):
-            wanted = min(getattr(self._settings.corpus, f"{split}_pairs"), int(total * LARGEST_HELD_OUT_SHARE))
-            held_out[split] = [[] for _ in keep]
-            if evaluation[split] or not wanted:
-                continue
-            limit = (2 * wanted + 100) / total  # Far more candidates than are wanted, and far fewer than all.
-            candidates: list[tuple[float, int, int]] = []
-            for index, mask in enumerate(keep):
-                keys = self._keys(index, purpose)
-                places = np.flatnonzero(mask & (keys < limit))
-                candidates += [(float(keys[place]), index, int(place)) for place in places]
-            for index, place in sorted((index, place) for _, index, place in sorted(candidates)[:wanted]):
-                keep[index][place] = False
-                held_out[split][index].append(place)
-        return held_out
-
-    def _make_tokenizer(self, blocks: Sequence[Block], keep: list[Mask], given: Path | None, path: Path) -> None:
+    def _make_tokenizer(self, keep: Sequence[Mask], given: Path | None, path: Path) -> None:
         if given is not None:
             with replacing(path) as temporary:
                 temporary.write_bytes(Tokenizer.load(given).model)
         if path.exists():
             return
         total = sum(int(mask.sum()) for mask in keep)
-        share = self._settings.tokenizer.sample_pairs / max(1, total)
+        fraction = self._settings.tokenizer.sample_pairs / max(1, total)
         groups = [
-            range(first, min(first + COUNTED_TOGETHER, len(blocks)))
-            for first in range(0, len(blocks), COUNTED_TOGETHER)
+            range(first, min(first + BLOCKS_PER_WORD_COUNT, len(keep)))
+            for first in range(0, len(keep), BLOCKS_PER_WORD_COUNT)
         ]
         calls = (
-            (self._job, {index: keep[index] & (self._keys(index, 2) < share) for index in group}) for group in groups
+            (self._job, {index: sample_pairs(self._job, index, keep[index], fraction) for index in group})
+            for group in groups
         )
         words: Counter[str] = Counter()
-        for group, part in zip(groups, self._pool.map(count_words_in, calls), strict=True):
-            tokenizers.add_words(words, part)
-            self._progress("Counting words", group.stop, len(blocks))
+        for group, part in zip(groups, self._pool.map(count_block_words, calls), strict=True):
+            tokenizers.merge_word_counts(words, part)
+            self._progress("Counting words", group.stop, len(keep))
         self._progress("Training the tokenizer", 0, None)
         with replacing(path) as temporary:
             tokenizers.train(words, self._settings.tokenizer, temporary)
 
     def _encode(
-        self, blocks: Sequence[Block], keep: list[Mask], held_out: Mapping[str, list[list[int]]], tokenizer: Path
-    ) -> list[Encoded]:
+        self,
+        blocks: Sequence[SourceBlock],
+        keep: Sequence[Mask],
+        held_out: Mapping[str, list[list[int]]],
+        tokenizer: Path,
+    ) -> list[EncodedBlock]:
         weights = [self._corpus.train[block.source].weight for block in blocks]
         total = sum(float(mask.sum()) * weight for mask, weight in zip(keep, weights, strict=True))
         shards = max(1, -(-int(total) // SHARD_PAIRS))
-        encoded: list[Encoded] = []
+        encoded: list[EncodedBlock] = []
         calls = (
-            (self._job, i, mask, held_out["valid"][i] + held_out["test"][i], weights[i], tokenizer, shards)
-            for i, mask in enumerate(keep)
+            (self._job, index, mask, held_out["valid"][index] + held_out["test"][index], weight, tokenizer, shards)
+            for index, (mask, weight) in enumerate(zip(keep, weights, strict=True))
         )
-        for part in self._pool.map(encode_block, calls):
-            encoded.append(part)
+        for block in self._pool.map(encode_block, calls):
+            encoded.append(block)
             self._progress("Encoding", len(encoded), len(blocks))
         folder = self._finished / "train"
         assembly = self._pool.map(assemble_shard, ((self._job, shard, len(blocks), folder) for shard in range(shards)))
@@ -369,44 +256,19 @@ class _Preparation:
             self._progress("Writing shards", shard + 1, shards)
         return encoded
 
-    def _write_evaluation(self, split: str, pairs: TextPairs, tokenizer: Tokenizer) -> Volume:
+    def _write_evaluation(self, split: str, pairs: TextPairs, tokenizer: Tokenizer) -> TextCounts:
         for path, side in zip(text_files(self._finished, split, self._corpus.languages), (0, 1), strict=True):
             with replacing(path) as temporary:
                 temporary.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8", newline="\n")
         return write_evaluation_shard(self._finished / split, tokenizer, pairs)
 
-    def _hash_files(self) -> dict[str, FileReport]:
-        paths = sorted(path for path in self._finished.rglob("*") if path.is_file() and path.name not in UNHASHED)
-        files = {}
-        for path in paths:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            files[path.relative_to(self._finished).as_posix()] = FileReport(path.stat().st_size, digest)
-        return files
 
-    def _report_sources(
-        self, blocks: Sequence[Block], encoded: Sequence[Encoded], duplicates: Sequence[RuleCount]
-    ) -> list[SourceReport]:
-        reports = []
-        for number, source in enumerate(self._corpus.train):
-            mine = [index for index, block in enumerate(blocks) if block.source == number]
-            rules: dict[RuleName, RuleCount] = {}
-            for index in mine:
-                merge_counts(rules, blocks[index].cleaned.rules)
-                merge_counts(rules, encoded[index].rules)
-                if self._job.uses("duplicate"):
-                    merge_counts(rules, {"duplicate": duplicates[index]})
-            reports.append(
-                SourceReport(
-                    name=source.name,
-                    files=[path.name for path in source.paths],
-                    format=source.format,
-                    weight=source.weight,
-                    licence=source.licence,
-                    before=sum((encoded[index].before for index in mine), Volume()),
-                    after=sum((encoded[index].after for index in mine), Volume()),
-                    held_out=sum(len(encoded[index].held_out) for index in mine),
-                    rules={rule: RuleReport(count.pairs, count.samples) for rule, count in rules.items()},
-                )
-            )
-        return reports
+def _no_pairs_left(blocks: Sequence[SourceBlock], duplicates: Sequence[RuleCount]) -> CorpusError:
+    rules: dict[RuleName, RuleCount] = {}
+    for block, repeated in zip(blocks, duplicates, strict=True):
+        merge_counts(rules, {**block.cleaned.rules, "duplicate": repeated})
+    most_frequent = max(rules, key=lambda rule: rules[rule].pairs, default="tokens")
+    return CorpusError(
+        f"no training pair is left after cleaning; the rule '{most_frequent}' dropped the most: check that the files "
+        "are right, or change the settings under cleaning"
+    )

@@ -1,4 +1,4 @@
-"""Work spread over processes, with results in order and memory bounded whatever the amount of work."""
+"""A process pool that returns results in order and keeps memory bounded."""
 
 import gc
 import multiprocessing
@@ -16,32 +16,32 @@ from dragoman.errors import DragomanError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-QUEUED_PER_WORKER = 3
+QUEUED_CALLS_PER_WORKER = 3
 
 
-def _prepare_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it even when it is killed and can say nothing."""
+def _initialize_worker() -> None:
+    """Leave Ctrl-C to the parent, and exit with it even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()  # Blocks of text make no cycles, and looking for some among millions of strings takes time.
+    gc.disable()  # Blocks of text have no reference cycles, and scanning millions of strings for them is slow.
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def end_with_parent() -> None:
+    def exit_with_parent() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-class Workers:
-    """A pool of processes."""
+class ProcessPool:
+    """A pool of spawned worker processes."""
 
     def __init__(self, count: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(count, mp_context=context, initializer=_prepare_worker)
-        self._queued = QUEUED_PER_WORKER * count
+        self._pool = ProcessPoolExecutor(count, mp_context=context, initializer=_initialize_worker)
+        self._max_queued = QUEUED_CALLS_PER_WORKER * count
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self) -> "ProcessPool":
         return self
 
     def __exit__(
@@ -50,17 +50,17 @@ class Workers:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def map(self, function: Callable[..., R], calls: Iterable[tuple[Any, ...]]) -> Iterator[R]:
-        """Results of `function(*call)`, in the order of the calls; only a few calls are drawn ahead."""
+        """Results of `function(*call)` in the order of the calls. Only a few calls are queued ahead of the results."""
         pending: deque[Future[R]] = deque()
         try:
             for call in calls:
                 pending.append(self._pool.submit(function, *call))
-                if len(pending) >= self._queued:
+                if len(pending) >= self._max_queued:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool:
             raise DragomanError(
-                "A worker process was killed, probably for want of memory: run the same command again with fewer "
-                "--workers; it goes on where it was."
+                "A worker process was killed, probably out of memory: run the same command again with fewer --workers; "
+                "it resumes."
             ) from None

@@ -1,4 +1,4 @@
-"""Words on the command line: which files they name, and what the names of the files tell."""
+"""Source arguments of the command line: files, weights, and the formats and languages that file names imply."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from dragoman.corpus.language_codes import code_at_end, codes_that_differ, direc
 FORMATS = ("lines", "tsv", "jsonl", "tmx", "po", "mo", "sgm", "tags")
 
 TWO_FILE_FORMATS = frozenset({"lines", "sgm", "tags"})
-"""One file a side; the others hold both sides in one file."""
+"""Formats with one file per side; the others hold both sides in one file."""
 
 _FORMAT_OF_SUFFIX = {
     ".tsv": "tsv",
@@ -33,39 +33,42 @@ STANDARD_INPUT = Path("-")
 
 @dataclass(frozen=True)
 class SourceArgument:
-    """What one argument names, or two that belong together."""
+    """The files of one argument, or of two arguments that name the two sides of a corpus."""
 
     paths: tuple[Path, ...]
     weight: float | None = None
     joined: bool = False
-    """Whether two arguments were taken for the sides of one corpus."""
+    """True if two arguments were combined because only a language code differs."""
 
     def __str__(self) -> str:
         return ",".join(map(str, self.paths))
 
 
-def parse_word(argument: str) -> SourceArgument:
-    """A comma and an @ have a meaning only where no file is named so."""
+def parse_argument(argument: str) -> SourceArgument:
+    """Parse `PATH` or `SOURCE,TARGET`, with optional `@WEIGHT`. An existing file of that name is preferred."""
     if argument == "-" or _exists(argument):
         return SourceArgument((Path(argument),))
-    stem, at, tail = argument.rpartition("@")
-    if not at or "/" in tail or "," in tail:
+    paths, at, weight_text = argument.rpartition("@")
+    if not at or "/" in weight_text or "," in weight_text:
         return SourceArgument(_split_at_comma(argument))
     try:
-        weight = float(tail)
+        weight = float(weight_text)
     except ValueError:
         raise ValueError(
-            f"{argument}: no such file, and {tail!r} is no weight: check the path, or give a number"
+            f"{argument}: the file does not exist, and {weight_text!r} is not a weight: check the path, "
+            "or write a number after @"
         ) from None
     if not (math.isfinite(weight) and weight > 0):
-        raise ValueError(f"{argument}: the weight {tail} is not a finite number above 0: write @2 or @0.5, say")
-    return SourceArgument(_split_at_comma(stem), weight)
+        raise ValueError(
+            f"{argument}: the weight {weight_text} is not a finite number above 0: use for example @2 or @0.5"
+        )
+    return SourceArgument(_split_at_comma(paths), weight)
 
 
 def _exists(name: str) -> bool:
     try:
         return Path(name).exists()
-    except OSError:  # two long names and a comma may be too long for one
+    except OSError:  # Two long names joined by a comma may exceed the limit for one name.
         return False
 
 
@@ -74,22 +77,22 @@ def _split_at_comma(text: str) -> tuple[Path, ...]:
         return (Path(text),)
     parts = text.split(",")
     splits = [(Path(",".join(parts[:i])), Path(",".join(parts[i:]))) for i in range(1, len(parts))]
-    fitting = [split for split in splits if all(_exists(str(path)) for path in split)] or splits
-    if "" in parts or len(fitting) > 1:
-        raise ValueError(f"{text}: a pair of files is SOURCE,TARGET: give two names with one comma between")
-    return fitting[0]
+    candidates = [split for split in splits if all(_exists(str(path)) for path in split)] or splits
+    if "" in parts or len(candidates) > 1:
+        raise ValueError(f"{text}: two aligned files are given as SOURCE,TARGET: write two names with one comma")
+    return candidates[0]
 
 
-def join_sides(words: Sequence[SourceArgument], format: str | None) -> list[SourceArgument]:
-    """Take neighbours for one corpus where only a language code tells their names apart."""
+def join_sides(arguments: Sequence[SourceArgument], format: str | None) -> list[SourceArgument]:
+    """Combine two consecutive arguments if their names differ only in a language code."""
     joined: list[SourceArgument] = []
-    for word in words:
-        before = joined[-1] if joined else None
-        if before and _are_sides(before, word, format):
-            weight = before.weight if word.weight is None else word.weight
-            joined[-1] = SourceArgument((*before.paths, *word.paths), weight, joined=True)
+    for argument in arguments:
+        previous = joined[-1] if joined else None
+        if previous and _are_sides(previous, argument, format):
+            weight = previous.weight if argument.weight is None else argument.weight
+            joined[-1] = SourceArgument((*previous.paths, *argument.paths), weight, joined=True)
         else:
-            joined.append(word)
+            joined.append(argument)
     return joined
 
 
@@ -97,12 +100,14 @@ def _are_sides(first: SourceArgument, second: SourceArgument, format: str | None
     paths = (*first.paths, *second.paths)
     if len(first.paths) != 1 or len(second.paths) != 1 or len({first.weight, second.weight} - {None}) > 1:
         return False
-    return (format or format_of(paths)) in TWO_FILE_FORMATS and codes_that_differ(*map(plain_name, paths)) is not None
+    if (format or format_from_names(paths)) not in TWO_FILE_FORMATS:
+        return False
+    return codes_that_differ(*map(_without_compression, paths)) is not None
 
 
-def codes_in(paths: tuple[Path, ...]) -> tuple[str, str] | None:
-    """The codes of source and target, if the names tell both."""
-    names = [plain_name(path) for path in paths]
+def languages_from_names(paths: tuple[Path, ...]) -> tuple[str, str] | None:
+    """The source and target codes, if the names contain both."""
+    names = [_without_compression(path) for path in paths]
     if len(names) == 1:
         return direction_in(Path(names[0]).name)
     if codes := codes_that_differ(*names):
@@ -111,27 +116,26 @@ def codes_in(paths: tuple[Path, ...]) -> tuple[str, str] | None:
     return (source, target) if source and target and source != target else None
 
 
-def format_of(paths: tuple[Path, ...]) -> str | None:
-    """By the names, less what tells the compression; None where they tell nothing."""
+def format_from_names(paths: tuple[Path, ...]) -> str | None:
+    """The format that the file names imply, or None. Compression suffixes are ignored."""
     if paths == (STANDARD_INPUT,):
         return "tsv"
-    kinds = {_FORMAT_OF_SUFFIX.get(Path(plain_name(path)).suffix.lower()) for path in paths}
-    if kinds != {None}:
-        return next(kind for kind in kinds if kind)
+    formats = {_FORMAT_OF_SUFFIX.get(Path(_without_compression(path)).suffix.lower()) for path in paths}
+    if formats != {None}:
+        return next(format for format in formats if format)
     if len(paths) == 1:
         return None
     return "tags" if all(".tags." in path.name for path in paths) else "lines"
 
 
-def cannot_tell(path: Path) -> str:
-    """What to say of a file without a format."""
-    if code_at_end(plain_name(path)):
-        return f"{path}: is one side of a corpus by its name: give both sides, as {path},OTHER"
-    return f"{path}: the name does not tell the format: choose one of {', '.join(FORMATS)}"
+def unknown_format_problem(path: Path) -> str:
+    """The error message for a file whose name implies no format."""
+    if code_at_end(_without_compression(path)):
+        return f"{path}: the name is that of one side of a corpus: give both sides, as {path},OTHER"
+    return f"{path}: the name does not imply a format: rename it, or choose one of {', '.join(FORMATS)} with --format"
 
 
-def plain_name(path: Path) -> str:
-    """The path without what tells the compression."""
+def _without_compression(path: Path) -> str:
     return _COMPRESSION_SUFFIX.sub("", path.as_posix())
 
 
@@ -140,10 +144,10 @@ def _without_format(name: str) -> str:
     return name.removesuffix(suffix) if suffix.lower() in {*_FORMAT_OF_SUFFIX, ".txt"} else name
 
 
-def name_of(paths: tuple[Path, ...]) -> str:
-    """What to call a source: its file's name, less format, compression and language."""
+def source_name(paths: tuple[Path, ...]) -> str:
+    """A short name for a source: the file name without format, compression and language."""
     if paths == (STANDARD_INPUT,):
         return "standard-input"
-    names = [_without_format(Path(plain_name(path)).name) for path in paths]
+    names = [_without_format(Path(_without_compression(path)).name) for path in paths]
     code = code_at_end(names[0]) if len(names) == 2 else None
     return names[0][: len(names[0]) - len(code or "")].rstrip("._-") or names[0]

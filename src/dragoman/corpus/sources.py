@@ -1,4 +1,4 @@
-"""Where pairs come from: aligned files, TSV, JSONL, TMX, PO, MO, SGM; plain or compressed; or standard input."""
+"""Sources of sentence pairs: aligned files, TSV, JSONL, TMX, PO, MO or SGM, plain or compressed, or standard input."""
 
 import os
 import stat
@@ -14,12 +14,12 @@ from dragoman.corpus.source_arguments import (
     STANDARD_INPUT,
     TWO_FILE_FORMATS,
     SourceArgument,
-    cannot_tell,
-    codes_in,
-    format_of,
+    format_from_names,
     join_sides,
-    name_of,
-    parse_word,
+    languages_from_names,
+    parse_argument,
+    source_name,
+    unknown_format_problem,
 )
 from dragoman.errors import CorpusError
 
@@ -42,25 +42,34 @@ class Languages:
     source: str
     target: str
 
+    @property
+    def direction(self) -> str:
+        """The two codes as one string: `en-de`."""
+        return f"{self.source}-{self.target}"
+
+    @property
+    def reversed(self) -> "Languages":
+        return Languages(self.target, self.source)
+
 
 @dataclass(frozen=True)
 class Source:
-    """One place where pairs come from."""
+    """One source of sentence pairs."""
 
     name: str
     paths: tuple[Path, ...]
-    """One file that holds both sides, or two aligned ones (source side first); `-` is standard input."""
+    """One file with both sides, or two aligned files (source side first); `-` is standard input."""
     format: str
     """One of FORMATS."""
     weight: float = 1.0
-    """How often each of its pairs is seen in an epoch: 2 is twice, 0.5 every other pair."""
+    """How often each pair occurs per epoch: 2 is twice, 0.5 every other pair."""
     licence: str = "not stated"
 
 
 def read_pairs(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]]:
-    """The pairs of a source, as UTF-8 without line ends; bytes that are not UTF-8 come as they are.
+    """The pairs of a source as UTF-8 without line ends; invalid bytes are passed through.
 
-    Files that cannot be read are reported by the call, what is wrong inside of them by the iterator.
+    The call itself raises if a file cannot be opened; the iterator raises on invalid content.
     """
     check_readable(source)
     return _pairs(source, languages)
@@ -71,7 +80,7 @@ def _pairs(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]
     first = next(pairs, None)
     if first is None:
         raise CorpusError(
-            f"no pairs of {languages.source} and {languages.target} in it: check that it is the right file",
+            f"contains no pairs of {languages.source} and {languages.target}: check that it is the right file",
             " and ".join(map(str, source.paths)),
         )
     yield first
@@ -79,7 +88,7 @@ def _pairs(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]
 
 
 def _reader(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]]:
-    from dragoman.corpus import line_formats, translation_memories
+    from dragoman.corpus import gettext_catalogs, line_formats, tmx
 
     match source.format, source.paths:
         case "lines", (left, right):
@@ -93,75 +102,75 @@ def _reader(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes
         case "jsonl", (path,):
             return line_formats.read_jsonl(path, languages)
         case "tmx", (path,):
-            return translation_memories.read_tmx(path, languages)
+            return tmx.read_tmx(path, languages)
         case "po", (path,):
-            return translation_memories.read_po(path, languages)
+            return gettext_catalogs.read_po(path, languages)
         case "mo", (path,):
-            return translation_memories.read_mo(path, languages)
-    raise AssertionError(f"check_readable lets {source.format} of {len(source.paths)} files pass")
+            return gettext_catalogs.read_mo(path, languages)
+    raise AssertionError(f"check_readable should have rejected {source.format} with {len(source.paths)} files")
 
 
 def check_readable(source: Source) -> None:
-    """Raise one error with everything that can be known to be wrong before the first byte is read."""
-    _raise(_problems_of(source))
+    """Raise one error with every problem that can be found without reading the files."""
+    _raise_problems(_source_problems(source))
 
 
 def is_standard_input(source: Source) -> bool:
-    """Whether the source can be read only once."""
+    """True if the source can be read only once."""
     return STANDARD_INPUT in source.paths
 
 
 def fingerprint(source: Source) -> tuple[tuple[str, int, int], ...]:
-    """Name, size and time of change (ns) of each file: if they are the same, so is the input.
+    """Name, size and modification time (ns) of each file, to detect changed inputs.
 
-    Without the folder, since a corpus may move between two runs. Standard input is never the same twice.
+    Folders are left out, since a corpus may be moved between two runs. Standard input always counts as changed.
     """
     check_readable(source)
-    marks = []
+    files = []
     for path in source.paths:
         if path == STANDARD_INPUT:
-            marks.append((str(path), 0, time.time_ns()))
+            files.append((str(path), 0, time.time_ns()))
         else:
             status = path.stat()
-            marks.append((path.name, status.st_size, status.st_mtime_ns))
-    return tuple(marks)
+            files.append((path.name, status.st_size, status.st_mtime_ns))
+    return tuple(files)
 
 
-def _problems_of(source: Source) -> list[str]:
+def _source_problems(source: Source) -> list[str]:
     if source.format not in FORMATS:
-        return [f"{source.name}: there is no format {source.format!r}: choose one of {', '.join(FORMATS)}"]
+        return [f"{source.name}: the format {source.format!r} is unknown: choose one of {', '.join(FORMATS)}"]
     problems = []
-    needed = 2 if source.format in TWO_FILE_FORMATS else 1
-    shown = ",".join(map(str, source.paths))
-    if len(source.paths) != needed:
+    file_count = 2 if source.format in TWO_FILE_FORMATS else 1
+    listed = ",".join(map(str, source.paths))
+    if len(source.paths) != file_count:
         problems.append(
-            f"{shown}: {source.format} is one file a side: give both, as SOURCE,TARGET"
-            if needed == 2
-            else f"{shown}: {source.format} holds both sides in one file: give its files one by one, without a comma"
+            f"{listed}: {source.format} has one file per side: give both, as SOURCE,TARGET"
+            if file_count == 2
+            else f"{listed}: {source.format} holds both sides in one file: give the files separately, without a comma"
         )
-    elif needed == 2 and STANDARD_INPUT in source.paths:
-        problems.append(f"{shown}: standard input cannot be one side of {source.format}: pipe both sides in as TSV")
-    problems += [problem for path in source.paths if (problem := _problem_of(path))]
+    elif file_count == 2 and STANDARD_INPUT in source.paths:
+        problems.append(f"{listed}: standard input cannot be one side of {source.format}: pipe both sides in as TSV")
+    problems += [problem for path in source.paths if (problem := _path_problem(path))]
     return problems
 
 
-def _problem_of(path: Path) -> str | None:
+def _path_problem(path: Path) -> str | None:
     if path == STANDARD_INPUT:
         return None
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        return f"{path}: there is no such file: check the path"
+        return f"{path}: the file does not exist: check the path"
     except (OSError, ValueError) as error:
         return f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}): check the path"
     if stat.S_ISDIR(mode):
         return f"{path}: is a folder: name the files in it"
     if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
-        return f"{path}: may not be read by you: change its rights with chmod"
+        return f"{path}: permission denied: make it readable with chmod"
     return None
 
 
-def _raise(problems: Sequence[str]) -> None:
+def _raise_problems(problems: Sequence[str]) -> None:
     if len(problems) == 1:
         raise CorpusError(problems[0])
     if problems:
@@ -169,100 +178,105 @@ def _raise(problems: Sequence[str]) -> None:
 
 
 def sources_from_arguments(
-    arguments: Sequence[str], languages: Languages | None, format: str | None
+    texts: Sequence[str], languages: Languages | None, format: str | None
 ) -> tuple[list[Source], Languages]:
-    """Sources from `PATH`, `PATH,PATH` and pairs of words such as `train.en train.de`, each with `@WEIGHT` if wanted.
+    """Sources from `PATH`, `PATH,PATH` and consecutive arguments such as `train.en train.de`, with optional `@WEIGHT`.
 
-    Formats and languages that are not given are read off the names. All problems are reported at once.
+    Formats and languages that are not given are taken from the file names. All problems are reported at once.
     """
     if format is not None and format not in FORMATS:
-        raise CorpusError(f"there is no format {format!r}: choose one of {', '.join(FORMATS)}")
-    if not arguments:
-        raise CorpusError("no corpus is named: give files, as in train.en,train.de or pairs.tsv")
+        raise CorpusError(f"the format {format!r} is unknown: choose one of {', '.join(FORMATS)}")
+    if not texts:
+        raise CorpusError("no corpus is given: name files, such as train.en,train.de or pairs.tsv")
     problems: list[str] = []
-    words: list[SourceArgument] = []
-    for argument in arguments:
+    arguments = join_sides(_parse_arguments(texts, problems), format)
+    if languages is None and arguments:
         try:
-            words.append(parse_word(argument))
-        except ValueError as error:
-            problems.append(str(error))
-    words = join_sides(words, format)
-    if languages is None and words:
-        try:
-            languages = _languages_of(words)
+            languages = _common_languages(arguments)
         except ValueError as error:
             problems.append(str(error))
     sources: list[Source] = []
-    for word in words:
-        paths = word.paths
+    for argument in arguments:
+        paths = argument.paths
         if languages is not None:
             try:
-                paths = _source_side_first(word, languages)
+                paths = _source_side_first(argument, languages)
             except ValueError as error:
                 problems.append(str(error))
-        kind = format or format_of(paths)
-        if kind is None:
-            problems.append(_problem_of(paths[0]) or cannot_tell(paths[0]))
+        source_format = format or format_from_names(paths)
+        if source_format is None:
+            problems.append(_path_problem(paths[0]) or unknown_format_problem(paths[0]))
             continue
-        sources.append(Source(name_of(paths), paths, kind, 1.0 if word.weight is None else word.weight))
-        problems += _problems_of(sources[-1])
+        weight = 1.0 if argument.weight is None else argument.weight
+        sources.append(Source(source_name(paths), paths, source_format, weight))
+        problems += _source_problems(sources[-1])
     times_given = Counter(source.paths for source in sources)
     problems += [
-        f"{','.join(map(str, paths))}: is given {times} times: give it once, with @{times} to see it more often"
+        f"{','.join(map(str, paths))}: is given {times} times: give it once, with @{times} to repeat its pairs"
         for paths, times in times_given.items()
         if times > 1
     ]
-    _raise(problems)
+    _raise_problems(problems)
     assert languages is not None
     return _with_distinct_names(sources), languages
 
 
-def _languages_of(words: Sequence[SourceArgument]) -> Languages:
-    """What the names agree on."""
+def _parse_arguments(texts: Sequence[str], problems: list[str]) -> list[SourceArgument]:
+    arguments: list[SourceArgument] = []
+    for text in texts:
+        try:
+            arguments.append(parse_argument(text))
+        except ValueError as error:
+            problems.append(str(error))
+    return arguments
+
+
+def _common_languages(arguments: Sequence[SourceArgument]) -> Languages:
+    """The direction that all file names agree on."""
     found: dict[Languages, SourceArgument] = {}
-    for word in words:
-        codes = codes_in(word.paths)
-        if codes and not any(_agree(Languages(*codes), other) for other in found):
-            found[Languages(*codes)] = word
+    for argument in arguments:
+        codes = languages_from_names(argument.paths)
+        if codes and not any(_same_direction(Languages(*codes), other) for other in found):
+            found[Languages(*codes)] = argument
     if len(found) == 1:
         return next(iter(found))
     if found:
-        stated = "; ".join(f"{word}: {pair.source} to {pair.target}" for pair, word in found.items())
+        stated = "; ".join(f"{argument}: {pair.source} to {pair.target}" for pair, argument in found.items())
         raise ValueError(
-            f"the names tell several directions ({stated}): give the languages, or take one direction only"
+            f"the file names imply several directions ({stated}): set one with --languages, or give files of one only"
         )
-    places = ", ".join(map(str, words))
+    names = ", ".join(map(str, arguments))
     raise ValueError(
-        f"{places}: no languages in the name: give them with --languages en-de, or name the files like news.en,news.de"
+        f"{names}: no languages in the file name: set them with --languages en-de, or use names like news.en,news.de"
     )
 
 
-def _source_side_first(word: SourceArgument, languages: Languages) -> tuple[Path, ...]:
-    """The sides in the order that the languages ask for; a pair with a comma may bear any names."""
-    codes = codes_in(word.paths)
-    if len(word.paths) == 1 or codes is None:
-        return word.paths
+def _source_side_first(argument: SourceArgument, languages: Languages) -> tuple[Path, ...]:
+    """The two sides in the order of `languages`; files joined by a comma may have any names."""
+    codes = languages_from_names(argument.paths)
+    if len(argument.paths) == 1 or codes is None:
+        return argument.paths
     found = Languages(*codes)
-    if _agree(found, languages):
-        return word.paths
-    if _agree(Languages(found.target, found.source), languages):
-        return word.paths[::-1]
-    if word.joined:
+    if _same_direction(found, languages):
+        return argument.paths
+    if _same_direction(found.reversed, languages):
+        return argument.paths[::-1]
+    if argument.joined:
         raise ValueError(
-            f"{word}: {found.source} and {found.target} by their names, not {languages.source} and {languages.target}: "
-            "leave them out, or join them with a comma if the names mislead"
+            f"{argument}: the names imply {found.source} and {found.target}, not {languages.source} and "
+            f"{languages.target}: leave the files out, or join them with a comma if the names are wrong"
         )
-    return word.paths
+    return argument.paths
 
 
-def _agree(first: Languages, second: Languages) -> bool:
-    if same_language(first.source, first.target):  # regions alone tell the sides apart
+def _same_direction(first: Languages, second: Languages) -> bool:
+    if same_language(first.source, first.target):  # The sides differ only in their region.
         return (first.source.lower(), first.target.lower()) == (second.source.lower(), second.target.lower())
     return same_language(first.source, second.source) and same_language(first.target, second.target)
 
 
 def _with_distinct_names(sources: list[Source]) -> list[Source]:
-    """Two corpora that both call themselves `train` get their folders' names, and a number where that is not enough."""
+    """Prefix equal names with their folder's name, and number those that are still equal."""
     times = Counter(source.name for source in sources)
     named = [
         replace(source, name=f"{source.paths[0].absolute().parent.name}/{source.name}")

@@ -1,7 +1,7 @@
-"""The joint SentencePiece tokenizer: trained on word counts, applied through a cache of words.
+"""The joint SentencePiece tokenizer: trained on word counts, and applied with a cache of encoded words.
 
-Both are exact. SentencePiece itself cuts sentences into words before it learns, so that counts of words teach it the
-same pieces as the sentences would; and no piece spans two words, so that a sentence's tokens are those of its words.
+Both give exact results. SentencePiece splits sentences into words before training, so word counts give the same pieces
+as sentences; and no piece spans two words, so the tokens of a sentence are those of its words.
 """
 
 import tempfile
@@ -19,36 +19,36 @@ from dragoman.errors import DragomanError
 from dragoman.settings import TokenizerSettings
 
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
-WORD_LIMIT = 2_000_000
-"""Most distinct words that are counted at once; past it the rarest are forgotten, so that memory stays bounded."""
-CACHE_LIMIT = 500_000
+MAX_WORDS = 2_000_000
+"""Maximum number of distinct words counted; beyond it the rarest are dropped, so that memory stays bounded."""
+MAX_CACHED_WORDS = 500_000
 PADDING_MULTIPLE = 64
-_WORD_MARK = "▁"
-_LONGEST_WORD_BYTES = 1024  # SentencePiece reads no longer ones; base64 lumps and the like teach nothing.
+_WORD_START = "▁"
+_MAX_WORD_BYTES = 1024  # SentencePiece reads no longer words; these are base64 data and the like.
 
 
 def count_words(lines: Sequence[str]) -> Counter[str]:
-    """How often each word occurs. Words are what stands between single spaces."""
+    """Count words, which are separated by single spaces."""
     return Counter(" ".join(lines).split(" "))
 
 
-def add_words(total: Counter[str], part: Counter[str]) -> None:
-    """Add counts in place, forgetting the rarest words where there are too many."""
+def merge_word_counts(total: Counter[str], part: Counter[str]) -> None:
+    """Add counts in place, and drop the rarest words if there are too many."""
     total.update(part)
-    fewest = 2
-    while len(total) > WORD_LIMIT:
-        for word in [word for word, count in total.items() if count < fewest]:
+    min_count = 2
+    while len(total) > MAX_WORDS:
+        for word in [word for word, count in total.items() if count < min_count]:
             del total[word]
-        fewest *= 2
+        min_count *= 2
 
 
 def train(words: Counter[str], settings: TokenizerSettings, path: Path) -> None:
-    """Learn a tokenizer from word counts and write it to `path`. The same counts give the same bytes."""
+    """Train a tokenizer on word counts and write it to `path`. The same counts give the same bytes."""
     with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
         table = Path(folder) / "words.tsv"
         with table.open("w", encoding="utf-8") as file:
             for word, count in sorted(words.items()):
-                if word and len(word.encode()) <= _LONGEST_WORD_BYTES:
+                if word and len(word.encode()) <= _MAX_WORD_BYTES:
                     file.write(f"{word}\t{count}\n")
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -64,19 +64,19 @@ def train(words: Counter[str], settings: TokenizerSettings, path: Path) -> None:
                 unk_id=UNKNOWN,
                 bos_id=START,
                 eos_id=END,
-                num_threads=1,  # Threads change the order of sums, and with it the pieces.
+                num_threads=1,  # More threads change the order of summation, and with it the pieces.
                 minloglevel=2,
             )
         except RuntimeError as error:
             reason = str(error).rpartition("] ")[2].strip().rstrip(".")
             raise DragomanError(
-                f"The tokenizer could not be trained ({reason}): choose another tokenizer.vocabulary_size or more text."
+                f"The tokenizer could not be trained ({reason}): change tokenizer.vocabulary_size, or use more text."
             ) from None
         path.write_bytes(_without_paths((Path(folder) / "tokenizer.model").read_bytes()))
 
 
 def _without_paths(model: bytes) -> bytes:
-    """SentencePiece writes the names of its temporary files into the model; equal text shall give equal bytes."""
+    """Remove the names of temporary files, which SentencePiece writes into the model: equal text gives equal bytes."""
     content = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
     content.trainer_spec.ClearField("input")
     content.trainer_spec.ClearField("model_prefix")
@@ -117,33 +117,33 @@ class Tokenizer:
 
     @cached_property
     def size(self) -> int:
-        """Number of pieces."""
+        """Number of pieces in the vocabulary."""
         return int(self._processor.vocab_size())
 
     @cached_property
     def padded_size(self) -> int:
-        """Rows of the embedding: matrix units want a multiple of 64."""
+        """Rows of the embedding: a multiple of 64, as tensor cores need."""
         return -(-self.size // PADDING_MULTIPLE) * PADDING_MULTIPLE
 
     @cached_property
     def end(self) -> int:
-        """The mark after the last token of a sentence, on both sides."""
+        """The EOS token, which ends both sides."""
         return int(self._processor.eos_id())
 
     @cached_property
     def start(self) -> int:
-        """What the decoder sees first: the start mark, or the end mark in models without one."""
+        """The first decoder input: the BOS token, or the EOS token in models without BOS."""
         start = int(self._processor.bos_id())
         return start if start >= 0 else self.end
 
     @cached_property
     def unknown(self) -> int:
-        """What stands for text that no piece covers."""
+        """The token for text that no piece covers."""
         return int(self._processor.unk_id())
 
     @cached_property
     def padding(self) -> int | None:
-        """What fills a grid of sentences; None in models without one."""
+        """The padding token, or None in models without one."""
         padding = int(self._processor.pad_id())
         return padding if padding >= 0 else None
 
@@ -158,41 +158,42 @@ class Tokenizer:
         return np.dtype(np.uint16 if self.padded_size <= 2**16 else np.uint32)
 
     @cached_property
-    def works_by_word(self) -> bool:
-        """Whether a sentence's tokens are those of its words.
+    def encodes_word_by_word(self) -> bool:
+        """True if the tokens of a sentence are those of its words.
 
-        So it is where no piece spans words and nothing is unknown (a run of unknown characters makes one token even
-        across words). Models trained here are so; a given one is asked.
+        This requires that no piece spans words, and that there are no unknown characters (a run of them becomes one
+        token, even across words). It holds for models trained here; other models are checked.
         """
-        has_bytes = any(self._processor.is_byte(token) for token in range(self.size))
-        return has_bytes and not any(_WORD_MARK in piece[1:] for piece in self.pieces)
+        has_byte_pieces = any(self._processor.is_byte(token) for token in range(self.size))
+        return has_byte_pieces and not any(_WORD_START in piece[1:] for piece in self.pieces)
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a sentence, without its end mark."""
+        """Tokens of a sentence, without EOS."""
         encoded: list[int] = self._processor.encode(text)
         return encoded
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of a sentence; marks and ids of padding rows are passed over."""
-        marks = (self.start, self.end)
-        return str(self._processor.decode([t for t in map(int, tokens) if t not in marks and t < self.size]))
+        """Text of a sentence; BOS, EOS and ids of padding rows are skipped."""
+        special_tokens = (self.start, self.end)
+        ids = [token for token in map(int, tokens) if token not in special_tokens and token < self.size]
+        return str(self._processor.decode(ids))
 
 
-class BulkEncoder:
-    """Encodes corpora: each distinct word once, then looked up. About ten times as fast as sentence by sentence."""
+class CachedEncoder:
+    """Encodes each distinct word once and looks it up afterwards: about ten times as fast as whole sentences."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._cache = _WordCache(tokenizer)
-        self._end = as_bytes([tokenizer.end], tokenizer.dtype)
+        self._end = token_bytes([tokenizer.end], tokenizer.dtype)
 
     def encode(self, line: bytes) -> bytes:
-        """Tokens of a sentence, given in UTF-8, with its end mark: the bytes of an array of the tokenizer's dtype."""
-        if self.tokenizer.works_by_word:
-            if len(self._cache) > CACHE_LIMIT:
+        """Tokens of a UTF-8 sentence with EOS, as the bytes of an array of the tokenizer's dtype."""
+        if self.tokenizer.encodes_word_by_word:
+            if len(self._cache) > MAX_CACHED_WORDS:
                 self._cache.clear()
             return b"".join(map(self._cache.__getitem__, line.split(b" "))) + self._end
-        return as_bytes(self.tokenizer.encode(line.decode()), self.tokenizer.dtype) + self._end
+        return token_bytes(self.tokenizer.encode(line.decode()), self.tokenizer.dtype) + self._end
 
 
 class _WordCache(dict[bytes, bytes]):
@@ -201,10 +202,10 @@ class _WordCache(dict[bytes, bytes]):
         self._tokenizer = tokenizer
 
     def __missing__(self, word: bytes) -> bytes:
-        tokens = self[word] = as_bytes(self._tokenizer.encode(word.decode()), self._tokenizer.dtype)
+        tokens = self[word] = token_bytes(self._tokenizer.encode(word.decode()), self._tokenizer.dtype)
         return tokens
 
 
-def as_bytes(tokens: Sequence[int], dtype: np.dtype[np.unsignedinteger]) -> bytes:
-    """The bytes of an array; several times as fast as numpy for a handful of numbers."""
+def token_bytes(tokens: Sequence[int], dtype: np.dtype[np.unsignedinteger]) -> bytes:
+    """Token ids as array bytes; several times as fast as numpy for a few ids."""
     return array("H" if dtype.itemsize == 2 else "I", tokens).tobytes()

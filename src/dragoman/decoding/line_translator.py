@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Protocol
 
-from dragoman.corpus.cleaning import fold_space, without_control_characters
+from dragoman.corpus.cleaning import collapse_whitespace, remove_control_characters
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.settings import DecodingSettings
@@ -131,7 +131,7 @@ class LineTranslator(ABC):
 
 def tidy(line: str) -> str:
     """A line as the model's training text was: one line, single spaces, no control characters."""
-    return fold_space(without_control_characters(fold_space(_SURROGATES.sub("\ufffd", line))))
+    return collapse_whitespace(remove_control_characters(collapse_whitespace(_SURROGATES.sub("\ufffd", line))))
 
 
 def one_line(text: str) -> str:

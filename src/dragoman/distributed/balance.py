@@ -1,113 +1,116 @@
-"""Unequal machines: each worker's share of the batch follows its speed, so that all finish together.
+"""Load balance for unequal machines: each worker's share of the batch follows its speed, so that all finish together.
 
-A worker's time is what its share takes to compute, and what no share changes: the update of the weights, and what
-going through the model takes however few the tokens; a slow machine does both slowly too. The first is measured, the
-second shows when a share has changed. The gradient is exact for any shares, so that following costs nothing but the
-making of some batches anew. Times are smoothed, and shares move only when that saves something: noise should not.
+A worker's time has a part proportional to its share (compute) and a part that no share changes: the optimizer step, and
+the overhead of a pass however few its tokens; a slow machine is slow at both. The first is measured, the second shows
+when a share has changed. The gradient is exact for any shares, so rebalancing only costs the rebuilding of a few
+batches. Times are smoothed, and shares move only where that saves time: noise must not move them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MEMORY = 7
-"""Steps of which the median counts: one slow step is noise, a slow machine is not."""
-WORTH = 0.05
-"""Shares follow when the slowest worker takes this much longer than it would with others, or as much as times vary."""
-LEAST = 0.02
-"""Smallest share of a worker: without work its speed could not be seen any more."""
-MOST_FIXED = 0.7
-"""Part of computing that may be taken to come with every share; more than that is noise."""
+WINDOW = 7
+"""Steps whose median counts: one slow step is noise, a slow machine is not."""
+MIN_GAIN = 0.05
+"""Shares change if the slowest worker takes this much longer than with other shares, or as much as times vary."""
+MIN_SHARE = 0.02
+"""Smallest share of a worker: without work its speed could not be measured any more."""
+MAX_OVERHEAD = 0.7
+"""Largest part of compute that is taken for overhead; more than that is noise."""
 
 
 @dataclass(frozen=True)
-class _Level:
-    """Shares, and how long each worker computed with them."""
+class _Measurement:
+    """Shares, and each worker's compute time with them."""
 
     shares: tuple[float, ...]
     compute_s: list[float]
 
 
-class Balance:
-    """The shares of all workers, the same on each of them because it sees the same times."""
+class ShareBalancer:
+    """The shares of all workers. Equal on every worker, because each sees the same times."""
 
-    def __init__(self, shares: Sequence[float], *, follows: bool = False) -> None:
-        self.shares = _normalised(shares)
-        self._follows = follows
-        self._seen: list[tuple[list[float], list[float]]] = []
-        self._before: _Level | None = None
-        """What was left just now: later on, machines may have changed since."""
+    def __init__(self, shares: Sequence[float], *, adaptive: bool = False) -> None:
+        self.shares = _normalized(shares)
+        self._adaptive = adaptive
+        self._window: list[tuple[list[float], list[float]]] = []
+        self._previous: _Measurement | None = None
+        """The measurement before the last change, while it is recent: later, machines may have changed."""
 
-    def follow(self, compute_s: Sequence[float], rest_s: Sequence[float]) -> bool:
-        """Take in how long each worker computed in a step, and what else it did before it was ready to exchange.
+    def update(self, compute_s: Sequence[float], other_s: Sequence[float]) -> bool:
+        """Add the times of a step: each worker's compute, and its other work until it was ready to exchange.
 
-        Says whether the shares have changed.
+        Returns True if the shares have changed.
         """
-        if not self._follows:
+        if not self._adaptive:
             return False
-        self._seen = [*self._seen[1 - MEMORY :], (list(compute_s), list(rest_s))]
-        if len(self._seen) < MEMORY:
+        self._window = [*self._window[1 - WINDOW :], (list(compute_s), list(other_s))]
+        if len(self._window) < WINDOW:
             return False
-        computing, resting = zip(*self._seen, strict=True)
-        usual, fixed = _medians(computing), _medians(resting)
-        if min(usual) <= 0:
+        computing, other = zip(*self._window, strict=True)
+        typical, fixed = _medians(computing), _medians(other)
+        if min(typical) <= 0:
             return False
-        now, before = _Level(self.shares, usual), self._before
-        self._before = None
-        present = max(rest + spent for rest, spent in zip(fixed, usual, strict=True))
-        starts = _starts(now, before)
-        whole = [(spent - start) / share for share, spent, start in zip(self.shares, usual, starts, strict=True)]
-        fixed = [rest + start for rest, start in zip(fixed, starts, strict=True)]
-        shares = _level(whole, fixed)
-        expected = max(rest + share * each for rest, share, each in zip(fixed, shares, whole, strict=True))
-        if present < (1 + max(WORTH, _noise(computing, usual))) * expected:
+        now, previous = _Measurement(self.shares, typical), self._previous
+        self._previous = None
+        present = max(rest + compute for rest, compute in zip(fixed, typical, strict=True))
+        overheads = _overheads(now, previous)
+        per_batch = [
+            (compute - overhead) / share
+            for share, compute, overhead in zip(self.shares, typical, overheads, strict=True)
+        ]
+        fixed = [rest + overhead for rest, overhead in zip(fixed, overheads, strict=True)]
+        shares = _equalizing_shares(per_batch, fixed)
+        expected = max(rest + share * each for rest, share, each in zip(fixed, shares, per_batch, strict=True))
+        if present < (1 + max(MIN_GAIN, _noise(computing, typical))) * expected:
             return False
-        self.shares, self._before = shares, now
-        self._seen = []  # Those times belong to the shares before.
+        self.shares, self._previous = shares, now
+        self._window = []  # Those times belong to the previous shares.
         return True
 
 
-def _starts(now: _Level, before: _Level | None) -> list[float]:
-    """What each worker's computing takes whatever its share: known where the share has just changed, else nothing."""
-    if before is None:
+def _overheads(now: _Measurement, previous: _Measurement | None) -> list[float]:
+    """Compute time of each worker that its share does not change: known after a change of shares, else 0."""
+    if previous is None:
         return [0.0] * len(now.shares)
-    starts = []
-    for share, spent, old_share, old_spent in zip(
-        now.shares, now.compute_s, before.shares, before.compute_s, strict=True
+    overheads = []
+    for share, compute, old_share, old_compute in zip(
+        now.shares, now.compute_s, previous.shares, previous.compute_s, strict=True
     ):
         moved = share - old_share
-        start = spent - share * (spent - old_spent) / moved if abs(moved) > 0.1 * share else 0.0
-        starts.append(start if 0 <= start <= MOST_FIXED * spent else 0.0)
-    return starts
+        overhead = compute - share * (compute - old_compute) / moved if abs(moved) > 0.1 * share else 0.0
+        overheads.append(overhead if 0 <= overhead <= MAX_OVERHEAD * compute else 0.0)
+    return overheads
 
 
-def _level(whole: Sequence[float], fixed: Sequence[float]) -> tuple[float, ...]:
-    """The shares with which all are ready at the same time: each has its fixed time, and its share of the whole.
+def _equalizing_shares(per_batch: Sequence[float], fixed: Sequence[float]) -> tuple[float, ...]:
+    """The shares with which all workers are ready at the same time, from compute time a whole batch and fixed time.
 
-    Whoever would be late even without a share gets the smallest one, and the others level the rest.
+    A worker that would be late even without a share gets the smallest one, and the others split the rest.
     """
-    least = min(LEAST, 0.5 / len(whole))
-    free = list(range(len(whole)))
+    least = min(MIN_SHARE, 0.5 / len(per_batch))
+    free = list(range(len(per_batch)))
     while True:
-        left = 1 - least * (len(whole) - len(free))
-        together = (left + sum(fixed[n] / whole[n] for n in free)) / sum(1 / whole[n] for n in free)
-        shares = {n: (together - fixed[n]) / whole[n] for n in free}
+        left = 1 - least * (len(per_batch) - len(free))
+        together = (left + sum(fixed[n] / per_batch[n] for n in free)) / sum(1 / per_batch[n] for n in free)
+        shares = {n: (together - fixed[n]) / per_batch[n] for n in free}
         enough = [n for n in free if shares[n] >= least]
         if enough == free or not enough:
-            return _normalised([max(shares.get(n, least), least) for n in range(len(whole))])
+            return _normalized([max(shares.get(n, least), least) for n in range(len(per_batch))])
         free = enough
 
 
-def _noise(steps: Sequence[Sequence[float]], usual: Sequence[float]) -> float:
-    """How far from its usual time the least steady worker typically is, as a part of that time."""
-    away = [[abs(spent - middle) for spent, middle in zip(step, usual, strict=True)] for step in steps]
-    return max(distance / middle for distance, middle in zip(_medians(away), usual, strict=True))
+def _noise(steps: Sequence[Sequence[float]], typical: Sequence[float]) -> float:
+    """Typical relative deviation of the least steady worker's times."""
+    deviations = [[abs(compute - middle) for compute, middle in zip(step, typical, strict=True)] for step in steps]
+    return max(deviation / middle for deviation, middle in zip(_medians(deviations), typical, strict=True))
 
 
-def _normalised(shares: Sequence[float]) -> tuple[float, ...]:
+def _normalized(shares: Sequence[float]) -> tuple[float, ...]:
     total = sum(shares)
     return tuple(share / total for share in shares)
 
 
 def _medians(steps: Sequence[Sequence[float]]) -> list[float]:
-    """Of each worker."""
+    """The median of each worker."""
     return [sorted(values)[len(values) // 2] for values in zip(*steps, strict=True)]

@@ -13,7 +13,15 @@ import torch
 from torch import nn
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.exchange import Exchange, LocalSteps, PowerSgd, Synchronous, Wire, send_bf16, send_plain
+from dragoman.distributed.exchange.interface import Exchange
+from dragoman.distributed.exchange.local_steps import LocalSteps
+from dragoman.distributed.exchange.powersgd import PowerSgd
+from dragoman.distributed.exchange.synchronous import (
+    AllReduce,
+    SynchronousExchange,
+    all_reduce_bf16,
+    all_reduce_plain,
+)
 from dragoman.settings import ExchangeSettings
 
 EXPOSED = 0.10
@@ -60,21 +68,21 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Choice:
-    """A method with its dials, and the reason in a sentence."""
+    """A method with its options, and the reason in a sentence."""
 
     method: str
     every: int = 1
-    wire: str = "bf16"
+    wire_format: str = "bf16"
     reason: str = ""
-    look_every: int = 0
+    review_every: int = 0
     """Steps after which to decide again; 0 is never."""
     link: MeasuredLink | None = None
     """What was measured, if so."""
 
     @property
-    def dials(self) -> tuple[str, int, str]:
+    def options(self) -> tuple[str, int, str]:
         """All but the reason."""
-        return self.method, self.every, self.wire
+        return self.method, self.every, self.wire_format
 
 
 def decide(
@@ -93,12 +101,13 @@ def decide(
         return fixed(settings)
     if cluster.machines == 1:
         return Choice("plain", reason="all workers are on one machine")
-    times, links = zip(*cluster.gather((compute_s, known)), strict=True)
-    slowest_s = max(times) or max(cluster.gather(rehearse()))
-    link = next((each for each in links if each is not None), None) or measure_link(cluster)
+    times, links = zip(*cluster.all_gather_json((compute_s, known and vars(known))), strict=True)
+    slowest_s = max(times) or max(cluster.all_gather_json(rehearse()))
+    found = next((each for each in links if each is not None), None)
+    link = MeasuredLink(**found) if found else measure_link(cluster)
     count = sum(parameter.numel() for parameter in parameters)
-    choice = choose(Conditions(link, slowest_s, count, cluster.world))
-    return replace(choice, look_every=math.ceil(LOOK_AGAIN_S / slowest_s), link=link)
+    choice = choose(Conditions(link, slowest_s, count, cluster.world_size))
+    return replace(choice, review_every=math.ceil(LOOK_AGAIN_S / slowest_s), link=link)
 
 
 def choose(conditions: Conditions) -> Choice:
@@ -129,11 +138,15 @@ def build(choice: Choice, settings: ExchangeSettings, cluster: Cluster, paramete
     if choice.method == "local":
         # An elastic world meets as a whole: who is lost between two meetings takes nothing along that others need.
         return LocalSteps(
-            cluster, parameters, choice.every, choice.wire, settings.outer_learning_rate, settings.outer_momentum,
-            streaming=not cluster.elastic,
+            cluster, parameters, choice.every, choice.wire_format, settings.outer_learning_rate,
+            settings.outer_momentum, streaming=not cluster.survives_losses,
         )  # fmt: skip
-    wires: dict[str, Wire] = {"plain": send_plain, "bf16": send_bf16, "powersgd": PowerSgd(settings.powersgd_rank)}
-    return Synchronous(cluster, parameters, wires[choice.method])
+    methods: dict[str, AllReduce] = {
+        "plain": all_reduce_plain,
+        "bf16": all_reduce_bf16,
+        "powersgd": PowerSgd(settings.powersgd_rank),
+    }
+    return SynchronousExchange(cluster, parameters, methods[choice.method])
 
 
 def fixed(settings: ExchangeSettings) -> Choice:
@@ -148,21 +161,21 @@ def measure_link(cluster: Cluster) -> MeasuredLink:
     latency_s = min(_time_sum(cluster, 1) for _ in range(5))
     count = 16_384
     while True:
-        spent_s = max(cluster.gather(_time_sum(cluster, count)))
+        spent_s = max(cluster.all_gather_json(_time_sum(cluster, count)))
         if spent_s > PROBE_S or 4 * count >= LARGEST_PROBE_BYTES:
             break
         count *= 4
     # A second one of the same size: shaped ports let the first bytes through at full speed.
-    spent_s = max(cluster.gather(_time_sum(cluster, count)))
-    latency_s = max(cluster.gather(latency_s))
-    sent_bytes = 2 * (cluster.world - 1) / cluster.world * 4 * count
+    spent_s = max(cluster.all_gather_json(_time_sum(cluster, count)))
+    latency_s = max(cluster.all_gather_json(latency_s))
+    sent_bytes = 2 * (cluster.world_size - 1) / cluster.world_size * 4 * count
     return MeasuredLink(latency_s, sent_bytes / max(spent_s - latency_s, 1e-6))
 
 
 def _time_sum(cluster: Cluster, count: int) -> float:
     message = torch.zeros(count, device=cluster.device)
     started = time.perf_counter()
-    cluster.sum(message)
+    cluster.all_reduce(message)
     if message.is_cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - started

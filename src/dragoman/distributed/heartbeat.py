@@ -1,7 +1,7 @@
-"""Who is alive: each worker tells the others so a few times a second, with the last thing that it did.
+"""Heartbeats: each worker sends its peers a small datagram several times a second, with its present activity.
 
-A dead process closes its connections and everyone hears of it. A frozen machine or a cut cable closes nothing: whoever
-waits for it would wait for minutes. Small datagrams beside the exchange tell silence from slowness within seconds.
+A dead process closes its connections, which its peers notice at once. A frozen machine or a cut cable closes nothing: a
+collective would wait for minutes. Heartbeats tell a silent worker from a slow one within seconds.
 """
 
 import contextlib
@@ -15,59 +15,59 @@ from dataclasses import dataclass
 
 BEAT_S = 0.1
 SILENCE_S = 1.5
-"""Without a beat for this long a worker counts as lost. Busy machines miss a few beats, not fifteen; and who is taken
-for lost by mistake comes back with the next step."""
-JOINING_S = 4.0
-"""Who is heard from elsewhere for this long after a world began will not come to it."""
-ECHO_S = 0.1
-"""How long a machine may take to say that a process has ended."""
-LARGEST_BEAT = 1024
+"""A worker without a heartbeat for this long counts as lost. A busy machine misses a few beats, not fifteen; a worker
+declared lost by mistake rejoins with the next step."""
+JOIN_S = 4.0
+"""A peer that still reports another world this long after the present one was formed will not join it."""
+PORT_ERROR_S = 0.1
+"""Time for a machine to report that no process listens on a port any more."""
+MAX_MESSAGE_BYTES = 1024
 
 Address = tuple[str, int]
 
 
 @dataclass
 class Peer:
-    """What is known of another worker of our world."""
+    """The known state of another worker of the present world."""
 
     address: Address
     heard_at: float
-    doing: str = "starting"
-    """What it last said that it did, such as `step 41`."""
+    activity: str = "starting"
+    """Last reported activity, such as `step 41, computing`."""
     joined: bool = False
     left: bool = False
-    """Whether it has been in our world and works in another now, or in none."""
+    """True once it has been in the present world and reports another one, or none."""
 
 
 class Heartbeat:
-    """Sends this worker's beats and hears the others'. One thread each way, until closed."""
+    """Sends this worker's heartbeats and receives the peers'. One thread each way, until closed."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("", 0))
         self.port: int = self._socket.getsockname()[1]
-        self.doing = "starting"
+        self.activity = "starting"
         self._name, self._world = "", ""
         self._joined_at = 0.0
         self._peers: dict[str, Peer] = {}
         self._closed = threading.Event()
         for run in (self._send, self._receive):
-            threading.Thread(target=run, name="pulse", daemon=True).start()
+            threading.Thread(target=run, name="heartbeat", daemon=True).start()
 
     def join(self, world: str, name: str, addresses: Mapping[str, Address]) -> None:
-        """Begin to beat as `name` for the others of a world. All of them count as heard of now."""
+        """Start to send heartbeats as `name` to the peers of a world. All of them count as heard of now."""
         self._joined_at = time.monotonic()
         self._name, self._world = name, world
         self._peers = {peer: Peer(address, self._joined_at) for peer, address in addresses.items()}
 
     def leave(self) -> None:
-        """Tell the peers with every beat that this worker is in no world now."""
+        """Report with every heartbeat that this worker is in no world now."""
         self._world = ""
 
     def missing(self) -> list[str]:
-        """Peers that are silent, or have left."""
+        """Peers that are silent or have left."""
         now = time.monotonic()
-        late = now - self._joined_at > JOINING_S
+        late = now - self._joined_at > JOIN_S
         return [
             name
             for name, peer in self._peers.items()
@@ -75,26 +75,26 @@ class Heartbeat:
         ]
 
     def find_lost(self) -> list[str]:
-        """After a failure, whom it was due to: peers whose process has ended, or who are no longer heard.
+        """After a failure, the peers that caused it: their process has ended, or they are silent.
 
-        Whoever has left has lost someone too, and is not to blame. He may have noticed a moment before us: half of the
-        silence is proof enough now.
+        A peer that has left the world has lost a worker itself and is not the cause. It may have noticed a moment
+        earlier, so half of the silence is proof enough here.
         """
         ended = self._find_ended()
         latest = time.monotonic() - SILENCE_S / 2
         return [name for name, peer in self._peers.items() if name in ended or peer.heard_at < latest]
 
-    def last_words(self, name: str) -> str:
-        """What a peer did when it was last heard, for a person."""
+    def last_activity(self, name: str) -> str:
+        """The last reported activity of a peer, and its age."""
         peer = self._peers[name]
-        return f"{peer.doing}, heard {time.monotonic() - peer.heard_at:.1f} s ago"
+        return f"{peer.activity}, heard {time.monotonic() - peer.heard_at:.1f} s ago"
 
     def close(self) -> None:
         self._closed.set()
         self._socket.close()
 
     def _find_ended(self) -> set[str]:
-        """Peers whose machine answers that nobody listens there any more."""
+        """Peers whose machine answers that no process listens on the port any more."""
         with contextlib.ExitStack() as stack:
             probes = {}
             for name, peer in self._peers.items():
@@ -102,34 +102,34 @@ class Heartbeat:
                 with contextlib.suppress(OSError):
                     probe.connect(peer.address)
                     probe.send(b"")
-            time.sleep(ECHO_S)
+            time.sleep(PORT_ERROR_S)
             errors = {name: probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) for name, probe in probes.items()}
         return {name for name, error in errors.items() if error == errno.ECONNREFUSED}
 
     def _send(self) -> None:
         while not self._closed.wait(BEAT_S):
-            message = json.dumps([self._name, self._world, self.doing[:200]], ensure_ascii=False).encode()
+            message = json.dumps([self._name, self._world, self.activity[:200]], ensure_ascii=False).encode()
             for peer in list(self._peers.values()):
                 try:
                     self._socket.sendto(message, peer.address)
-                except OSError:  # The network is down, or we are closing: the silence speaks for itself.
+                except OSError:  # The network is down or the socket closed: peers notice the silence.
                     continue
 
     def _receive(self) -> None:
         while not self._closed.is_set():
             try:
-                message = self._socket.recv(LARGEST_BEAT)
+                message = self._socket.recv(MAX_MESSAGE_BYTES)
             except OSError:
                 return
-            name, world, doing = read_heartbeat(message) or ("", "", "")
+            name, world, activity = parse_heartbeat(message) or ("", "", "")
             if peer := self._peers.get(name):
-                peer.heard_at, peer.doing = time.monotonic(), doing
+                peer.heard_at, peer.activity = time.monotonic(), activity
                 peer.left = peer.joined and world != self._world
                 peer.joined = peer.joined or world == self._world
 
 
-def read_heartbeat(message: bytes) -> tuple[str, str, str] | None:
-    """Name, world and doing of a beat as it came over the network; nothing where it is none."""
+def parse_heartbeat(message: bytes) -> tuple[str, str, str] | None:
+    """Name, world and activity of a received heartbeat; None if it is malformed."""
     try:
         parts = json.loads(message)
     except (ValueError, RecursionError):

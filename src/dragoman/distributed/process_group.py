@@ -1,7 +1,7 @@
-"""Workers that reach each other: sums, and everyone's items. Whoever waits for a lost worker is told who it is."""
+"""The connected workers of one world: collectives that name the lost worker instead of hanging."""
 
+import json
 import os
-import pickle
 import re
 import socket
 import threading
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,17 +25,15 @@ from torch.distributed.distributed_c10d import (
 
 from dragoman.distributed.heartbeat import BEAT_S, Heartbeat
 
-PATIENCE = timedelta(minutes=30)
-"""How long a collective may take when all workers are alive: a slow link or a long evaluation is no failure."""
-HANG_S = 20.0
-"""How long a worker waits before it says for whom."""
+TIMEOUT = timedelta(minutes=30)
+"""Longest collective while all workers are alive: a slow link or a long evaluation is not a failure."""
+STALL_S = 20.0
+"""Wait after which a stalled collective is reported."""
 POLL_S = 0.0005
-NO_SIGN = "no sign of life"
-
-T = TypeVar("T")
+NO_HEARTBEAT = "no heartbeat"
 
 _ABANDONED: list[Any] = []
-"""Connections to the dead. Closing one would wait for what is still under way in it."""
+"""Backends with lost workers. Closing one would wait for operations that never end."""
 
 
 @dataclass(frozen=True)
@@ -43,30 +41,33 @@ class Member:
     """A worker of the present world."""
 
     name: str
-    """Of this life: a worker that was started again has another."""
+    """Unique to this process: a restarted worker gets a new name."""
     worker: int
-    """Its number in the whole job, which it keeps over restarts."""
+    """Its number in the whole run, kept over restarts."""
     host: str
     address: str
-    pulse_port: int
+    heartbeat_port: int
 
     def __str__(self) -> str:
         return f"worker {self.worker} on {self.host}"
 
 
 class WorkersLostError(Exception):
-    """A collective failed because someone is gone."""
+    """A collective failed because workers are gone."""
 
     def __init__(self, missing: Sequence[tuple[Member, str]], reason: str) -> None:
-        who = ", ".join(f"{member} ({words})" for member, words in missing) or "a worker"
-        super().__init__(f"{who} was lost: {reason}")
+        names = ", ".join(f"{member} ({activity})" for member, activity in missing) or "a worker"
+        super().__init__(f"{names} was lost: {reason}")
         self.missing = missing
-        """Who, with their last words; nobody where only the connection failed."""
+        """The lost workers with their last known activity; empty where only the connection failed."""
         self.reason = reason
 
 
+StallCallback = Callable[[Sequence[tuple[Member, str]]], None]
+
+
 class WorkerGroup:
-    """The members of one world, connected. It never changes: when someone is lost, another group is formed."""
+    """The members of one world, connected. It never changes: after a loss, another group is formed."""
 
     def __init__(
         self,
@@ -75,74 +76,76 @@ class WorkerGroup:
         rank: int,
         members: Sequence[Member],
         device: torch.device,
-        pulse: Heartbeat,
-        on_hang: Callable[[Sequence[tuple[Member, str]]], None],
+        heartbeat: Heartbeat,
+        on_stall: StallCallback,
     ) -> None:
         self.rank = rank
         self.members = tuple(members)
-        self._device = device
-        self._pulse = pulse
-        self._on_hang = on_hang
-        others = {member.name: (member.address, member.pulse_port) for member in members if member is not members[rank]}
         self.bytes_sent = 0
-        pulse.join(key, members[rank].name, others)
-        self._nccl = device.type == "cuda" and _has_own_gpu(members)
+        self._device = device
+        self._heartbeat = heartbeat
+        self._on_stall = on_stall
+        peers = {
+            member.name: (member.address, member.heartbeat_port) for member in members if member is not members[rank]
+        }
+        heartbeat.join(key, members[rank].name, peers)
+        self._nccl = device.type == "cuda" and _has_own_gpus(members)
         self._backend = self._connect(PrefixStore(key, store))
 
     @property
-    def world(self) -> int:
+    def world_size(self) -> int:
         return len(self.members)
 
-    def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all workers, in place; the same bits on each of them."""
-        self.start_sum(tensor)()
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum over all workers, in place; the same bits on each of them."""
+        self.all_reduce_async(tensor)()
         return tensor
 
-    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
-        """Begin to sum in the background. Call the result to wait for it."""
-        # A ring sends every element twice, but for the part that a worker begins and ends with.
-        self.bytes_sent += 2 * (self.world - 1) * tensor.numel() * tensor.element_size() // self.world
+    def all_reduce_async(self, tensor: Tensor) -> Callable[[], None]:
+        """Start a sum in the background. Call the result to wait for it."""
+        # A ring sends every element twice, except the part that a worker begins and ends with.
+        self.bytes_sent += 2 * (self.world_size - 1) * tensor.numel() * tensor.element_size() // self.world_size
         work = self._backend.allreduce([tensor], AllreduceOptions())
-        return lambda: self._finish(work)
+        return lambda: self._wait_for(work)
 
-    def start_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
-        """Begin to collect everyone's tensor, all of one shape and type. Call the result to wait for them."""
-        self.bytes_sent += (self.world - 1) * tensor.numel() * tensor.element_size()
+    def all_gather_async(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """Start to collect every worker's tensor, all of one shape and dtype. Call the result to wait for them."""
+        self.bytes_sent += (self.world_size - 1) * tensor.numel() * tensor.element_size()
         parts = [torch.empty_like(tensor) for _ in self.members]
         work = self._backend.allgather([parts], [tensor], AllgatherOptions())
 
-        def finish() -> list[Tensor]:
-            self._finish(work)
+        def wait() -> list[Tensor]:
+            self._wait_for(work)
             return parts
 
-        return finish
+        return wait
 
-    def gather(self, item: T) -> list[T]:
-        """Everyone's item, in the order of ranks, for everyone."""
-        packed = pickle.dumps(item)
-        sizes = self.start_gather(torch.tensor([len(packed)], device=self._device))()
-        room = torch.zeros(max(int(size) for size in sizes), dtype=torch.uint8)
-        room[: len(packed)] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
-        parts = self.start_gather(room.to(self._device))()
-        return [
-            pickle.loads(part.cpu().numpy().tobytes()[: int(size)]) for part, size in zip(parts, sizes, strict=True)
-        ]
+    def all_gather_bytes(self, content: bytes) -> list[bytes]:
+        """Every worker's bytes, of any length, by rank."""
+        sizes = self.all_gather_async(torch.tensor([len(content)], device=self._device))()
+        padded = torch.frombuffer(bytearray(content.ljust(max(1, *map(int, sizes)), b"\0")), dtype=torch.uint8)
+        parts = self.all_gather_async(padded.to(self._device))()
+        return [part.cpu().numpy().tobytes()[: int(size)] for part, size in zip(parts, sizes, strict=True)]
+
+    def all_gather_json(self, item: Any) -> list[Any]:
+        """Every worker's JSON value, by rank. Never pickle: a peer's bytes must not be able to run code."""
+        return [json.loads(part) for part in self.all_gather_bytes(json.dumps(item).encode())]
 
     def broadcast(self, tensor: Tensor, source: int) -> None:
-        """The source's values for everyone, in place."""
+        """Copy the source's values to all workers, in place."""
         options = BroadcastOptions()
         options.rootRank = source
         if self.rank == source:
             self.bytes_sent += tensor.numel() * tensor.element_size()
-        self._finish(self._backend.broadcast([tensor], options))
+        self._wait_for(self._backend.broadcast([tensor], options))
 
     def abandon(self) -> None:
-        """Leave a group that has lost someone. What still waits for the dead is left to wait, out of our way."""
-        self._pulse.leave()
+        """Leave a group that has lost a worker. Its pending operations are left behind."""
+        self._heartbeat.leave()
         _ABANDONED.append(self._backend)
 
     def _connect(self, store: Store) -> Any:
-        """Connect to all others, in a thread: should one of them die just now, we hear of it by its silence."""
+        """Connect to all others in a thread, so that a worker that dies meanwhile is noticed by its heartbeat."""
         made: list[Any] = []
         errors: list[Exception] = []
 
@@ -157,82 +160,84 @@ class WorkerGroup:
 
         done = threading.Event()
         threading.Thread(target=connect, daemon=True).start()
-        self._wait(done)
+        self._wait_while_alive(done)
         if errors:
-            raise self._lost(_first_line(errors[0]))
+            raise self._workers_lost(_first_line(errors[0]))
         return made[0]
 
     def _make_nccl(self, store: Store) -> Any:
         from torch.distributed import ProcessGroupNCCL
 
         torch.cuda.set_device(self._device)
-        return ProcessGroupNCCL(store, self.rank, self.world, ProcessGroupNCCL.Options())
+        return ProcessGroupNCCL(store, self.rank, self.world_size, ProcessGroupNCCL.Options())
 
     def _make_gloo(self, store: Store) -> Any:
         interface = os.environ.get("GLOO_SOCKET_IFNAME")
         where = {"interface": interface} if interface else {"hostname": self.members[self.rank].address}
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._timeout = PATIENCE
+        options._timeout = TIMEOUT
         options._devices = [ProcessGroupGloo.create_device(**where)]
-        return ProcessGroupGloo(store, self.rank, self.world, options)
+        return ProcessGroupGloo(store, self.rank, self.world_size, options)
 
-    def _finish(self, work: Work) -> None:
-        """Wait for a collective, or find out who keeps it from ending."""
+    def _wait_for(self, work: Work) -> None:
+        """Wait for a collective, or raise with the workers that keep it from ending."""
         if self._nccl:
-            self._finish_on_gpu(work)
+            self._wait_for_nccl(work)
             return
         done = threading.Event()
         future = work.get_future()
         future.add_done_callback(lambda _: done.set())
-        self._wait(done)
+        self._wait_while_alive(done)
         try:
             future.value()
         except RuntimeError as error:
-            raise self._lost(_first_line(error)) from None
+            raise self._workers_lost(_first_line(error)) from None
 
-    def _finish_on_gpu(self, work: Work) -> None:
-        """NCCL's own kernels wait. Only when someone is missing must they be ended from outside."""
+    def _wait_for_nccl(self, work: Work) -> None:
+        """NCCL's own kernels wait; they must be aborted from outside when a worker is missing."""
         while not work.is_completed():
-            if self._pulse.missing():
+            if self._heartbeat.missing():
                 self._backend.abort()
-                raise self._lost(NO_SIGN)
+                raise self._workers_lost(NO_HEARTBEAT)
             time.sleep(POLL_S)
         work.wait()
 
-    def _wait(self, done: threading.Event) -> None:
-        started, told = time.monotonic(), False
+    def _wait_while_alive(self, done: threading.Event) -> None:
+        started, reported = time.monotonic(), False
         while not done.wait(BEAT_S):
-            if self._pulse.missing():
-                raise self._lost(NO_SIGN)
-            if not told and time.monotonic() - started > HANG_S:
-                told = True
-                self._on_hang(self._others())
+            if self._heartbeat.missing():
+                raise self._workers_lost(NO_HEARTBEAT)
+            if not reported and time.monotonic() - started > STALL_S:
+                reported = True
+                self._on_stall(self._peer_activities())
 
-    def _lost(self, reason: str) -> WorkersLostError:
-        """The failure of a collective, with all who are known to be gone."""
-        lost = self._pulse.find_lost()
-        return WorkersLostError([(member, words) for member, words in self._others() if member.name in lost], reason)
+    def _workers_lost(self, reason: str) -> WorkersLostError:
+        """The error of a failed collective, with all workers that are known to be gone."""
+        lost = self._heartbeat.find_lost()
+        return WorkersLostError(
+            [(member, activity) for member, activity in self._peer_activities() if member.name in lost], reason
+        )
 
-    def _others(self) -> list[tuple[Member, str]]:
-        """All but this worker, with their last words."""
-        mine = self.members[self.rank]
-        return [(member, self._pulse.last_words(member.name)) for member in self.members if member is not mine]
+    def _peer_activities(self) -> list[tuple[Member, str]]:
+        """All other workers with their last known activity."""
+        this = self.members[self.rank]
+        return [(member, self._heartbeat.last_activity(member.name)) for member in self.members if member is not this]
 
 
 def address_towards(host: str, port: int) -> str:
-    """The address under which this machine is reached by whoever is on the way to a host."""
+    """The address of this machine as a host sees it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, port))  # Sends nothing: it only looks up the route.
         address: str = probe.getsockname()[0]
         return address
 
 
-def _has_own_gpu(members: Sequence[Member]) -> bool:
-    """NCCL wants a GPU for each worker; workers who share one exchange by gloo."""
+def _has_own_gpus(members: Sequence[Member]) -> bool:
+    """True if each worker has a GPU of its own, as NCCL requires. Workers that share one use gloo."""
     return max(Counter(member.host for member in members).values()) <= torch.cuda.device_count()
 
 
 def _first_line(error: Exception) -> str:
-    """What a library says first, without the place in its source and gloo's good wishes."""
+    """The first line of a library's error, without the source location and gloo's closing words."""
     line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return re.sub(r"^\[\S+:\d+\]\s*|\s*GLHF!.*$", "", line)

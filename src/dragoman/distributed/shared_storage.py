@@ -1,8 +1,8 @@
-"""Which workers share a disk, and so who writes what.
+"""Shared storage: which workers write to the same file system, and which of them write checkpoints.
 
-Machines with a common file system have one run folder, the others have one each. Checkpoints are written by one worker
-on each of two machines, so that no single loss takes the newest one along: all workers have the same state, and a
-second copy costs no transfer.
+Machines with a shared file system have one run folder, the others have one each. Checkpoints are written by one worker
+on each of two machines, so that no single loss destroys the newest one: all workers have the same state, so a second
+copy needs no transfer.
 """
 
 import contextlib
@@ -17,25 +17,25 @@ COPIES = 2
 
 
 def find_shared_storage(cluster: Cluster, folder: Path) -> list[int]:
-    """For each rank the lowest one that writes into the same folder. All workers call this together."""
-    mark = folder / f".seen-{uuid.uuid4().hex}"
-    with contextlib.suppress(OSError):  # A full disk is nobody else's.
+    """For each rank, the lowest rank that writes to the same folder. All workers call this together."""
+    marker = folder / f".seen-{uuid.uuid4().hex}"
+    with contextlib.suppress(OSError):  # A full disk counts as not shared.
         folder.mkdir(parents=True, exist_ok=True)
-        mark.touch()
-    marks = cluster.gather(mark.name)
-    # Looking into the folder, not only at the names: a network file system may remember that they were not there.
+        marker.touch()
+    markers = cluster.all_gather_json(marker.name)
+    # List the folder instead of testing names: a network file system may have cached that they do not exist.
     seen = {path.name for path in folder.iterdir()} if folder.exists() else set[str]()
-    disks = cluster.gather(next((rank for rank, name in enumerate(marks) if name in seen), cluster.rank))
+    storage = cluster.all_gather_json(next((rank for rank, name in enumerate(markers) if name in seen), cluster.rank))
     with contextlib.suppress(OSError):
-        mark.unlink()
-    return disks
+        marker.unlink()
+    return storage
 
 
-def choose_checkpoint_writers(disks: Sequence[int], members: Sequence[Member]) -> frozenset[int]:
-    """The ranks that write checkpoints: the first, and one on another machine with another disk, if there is any."""
-    keepers, machines = [0], {members[0].host}
+def choose_checkpoint_writers(storage: Sequence[int], members: Sequence[Member]) -> frozenset[int]:
+    """The ranks that write checkpoints: rank 0, and one on another machine with storage of its own, if there is any."""
+    writers, machines = [0], {members[0].host}
     for rank, member in enumerate(members):
-        if disks[rank] == rank and member.host not in machines and len(keepers) < COPIES:
-            keepers.append(rank)
+        if storage[rank] == rank and member.host not in machines and len(writers) < COPIES:
+            writers.append(rank)
             machines.add(member.host)
-    return frozenset(keepers)
+    return frozenset(writers)

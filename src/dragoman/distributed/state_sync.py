@@ -1,19 +1,23 @@
-"""How a worker that is behind takes over the state of one that is ahead.
+"""Synchronisation of whole training states: a worker that is behind takes over the state of the one furthest ahead.
 
-After every change of the world the workers compare how far each has come. Where all stand at the same place of the
-same history, nothing moves. Otherwise the furthest hands its whole state to everyone: to one that has just been
-started, to one that missed the last step, and to one that went on alone while the network was cut.
+After every change of the world the workers compare their progress. Where all are at the same step of the same history,
+nothing is sent. Otherwise the worker that is furthest ahead broadcasts its whole state: to a newly started worker, to
+one that missed the last step, and to one that continued alone during a network partition.
 """
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.training.checkpoint import Snapshot
+
+TensorFiles = Mapping[str, Mapping[str, Tensor]]
+"""Named tensors, in named groups."""
 
 
 @dataclass(frozen=True)
@@ -21,38 +25,40 @@ class ReplicaProgress:
     """How far a worker has come. Later fields decide between equal earlier ones."""
 
     step: int
-    settled: bool
-    """Whether what was due after the step, such as an evaluation, is done too."""
+    """-1 for a worker without any state."""
+    step_complete: bool
+    """True if the work due after the step, such as an evaluation, is done too."""
     history: str
-    """A name of all that led here: the same for workers who were together in every world so far."""
+    """A hash of everything that led here: equal for workers that were together in every world so far."""
 
 
-def compare(cluster: Cluster, mine: ReplicaProgress) -> tuple[int, list[ReplicaProgress], str]:
-    """The rank of the furthest worker, how far each has come, and the name of the history from here on."""
-    known = cluster.gather(mine)
-    furthest = max(range(len(known)), key=lambda rank: (known[rank].step, known[rank].settled, -rank))
-    said = json.dumps([[member.name for member in cluster.members], [astuple(progress) for progress in known]])
-    return furthest, known, hashlib.sha256(said.encode()).hexdigest()[:16]
+def compare_progress(cluster: Cluster, own: ReplicaProgress) -> tuple[int, list[ReplicaProgress], str]:
+    """The rank that is furthest ahead, every worker's progress, and the hash of the history from here on."""
+    progress = [ReplicaProgress(*each) for each in cluster.all_gather_json(astuple(own))]
+    furthest = max(range(len(progress)), key=lambda rank: (progress[rank].step, progress[rank].step_complete, -rank))
+    lineage = json.dumps([[member.name for member in cluster.members], [astuple(each) for each in progress]])
+    return furthest, progress, hashlib.sha256(lineage.encode()).hexdigest()[:16]
 
 
-def hand_over(cluster: Cluster, source: int, snapshot: Snapshot | None) -> Snapshot:
-    """The snapshot of the worker of rank `source`, for everyone. Only that worker gives one."""
-    header = cluster.gather(None if snapshot is None else (snapshot.state, _shapes(snapshot)))[source]
-    assert header is not None
-    state, shapes = header
+def broadcast_state(
+    cluster: Cluster, source: int, header: Any = None, tensors: TensorFiles | None = None
+) -> tuple[Any, dict[str, dict[str, Tensor]]]:
+    """The JSON header and the tensors of rank `source`, for every worker. Only that rank passes them in."""
+    shapes = None if tensors is None else _shapes(tensors)
+    header, shapes = cluster.all_gather_json([header, shapes])[source]
     received: dict[str, dict[str, Tensor]] = {file: {} for file in shapes}
     for file, described in shapes.items():
         for name, shape, dtype in described:
-            tensor = torch.empty(shape, dtype=dtype, device=cluster.device)
-            if snapshot is not None:
-                tensor.copy_(snapshot.files()[file][name])
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=cluster.device)
+            if tensors is not None:
+                tensor.copy_(tensors[file][name])
             cluster.broadcast(tensor, source)
             received[file][name] = tensor
-    return Snapshot.from_files(state, received)
+    return header, received
 
 
-def _shapes(snapshot: Snapshot) -> dict[str, list[tuple[str, tuple[int, ...], torch.dtype]]]:
+def _shapes(tensors: TensorFiles) -> dict[str, list[tuple[str, list[int], str]]]:
     return {
-        file: [(name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()]
-        for file, tensors in snapshot.files().items()
+        file: [(name, list(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for name, tensor in named.items()]
+        for file, named in tensors.items()
     }

@@ -19,7 +19,7 @@ from dragoman.batching.data_loader import DataLoader, Position
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.exchange import put_together, take_out
+from dragoman.distributed.exchange.flat_tensors import flatten, unflatten_into
 from dragoman.doctor.measurements import StepBenchmark
 from dragoman.model.architecture import Architecture
 from dragoman.model.precision import Precision, micro_tokens, replays
@@ -28,7 +28,7 @@ from dragoman.recipe import resolve
 from dragoman.settings import Settings
 from dragoman.telemetry.sensors import driver_version, nominal_speeds
 from dragoman.training.optimizer import Optimizer
-from dragoman.training.train_step import Gradients
+from dragoman.training.train_step import TrainStep
 
 LONG_S = 1.0
 """Passes grow until one takes this long, or is as large as a worker's share."""
@@ -77,7 +77,7 @@ def try_out(settings: Settings, workers: int = 1, lengths: Sequence[tuple[int, i
     try:
         return _try_out(settings, cluster, workers, lengths)
     finally:
-        cluster.leave()
+        cluster.close()
 
 
 def _try_out(settings: Settings, cluster: Cluster, workers: int, lengths: Sequence[tuple[int, int]]) -> StepBenchmark:
@@ -128,8 +128,8 @@ def _time_passes(
     feed = DataLoader(
         cast(Pairs, imagined), cast(Tokenizer, imagined), tokens, settings.batch.seed, tokens, fixed_sizes=fixed
     )
-    gradients = Gradients(model, feed, precision, settings.training, cluster, lambda _: None)
-    shares = feed.shares(Position(), [1.0], 0)
+    train_step = TrainStep(model, feed, precision, settings.training, cluster.device, lambda _: None)
+    shares = feed.batches(Position(), [1.0], 0)
     spans: list[float] = []
     seen: list[int] = []
     while len(spans) <= REPEATS or sum(spans) < ENOUGH_S:
@@ -137,7 +137,7 @@ def _time_passes(
         share = next(shares)
         if cluster.device.type == "cuda":  # Batches are made beside it; a processor's threads must make them as well.
             started = time.perf_counter()
-        gradients(share, len(spans) + 1)
+        train_step(share, len(spans) + 1, 0)
         _finish(cluster.device)
         spans.append(time.perf_counter() - started)
         seen.append(share.source_tokens + share.target_tokens)
@@ -159,7 +159,7 @@ def split_pass(passes: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def _time_copies(model: Transformer, device: torch.device) -> float:
     """Putting all gradients into one message, and taking them out again."""
     gradients = [torch.zeros_like(parameter) for parameter in model.parameters()]
-    return _usual_time(lambda: take_out(put_together(gradients), gradients), device)
+    return _usual_time(lambda: unflatten_into(flatten(gradients), gradients), device)
 
 
 def _time_update(settings: Settings, model: Transformer, device: torch.device) -> float:

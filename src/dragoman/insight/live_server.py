@@ -21,7 +21,7 @@ from starlette.routing import Route
 from dragoman.insight.page import render, to_script_json
 from dragoman.insight.run_history import Logs
 from dragoman.insight.run_summary import digest
-from dragoman.ports import bind, shown
+from dragoman.ports import bind_socket, url_to_open
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOOK_S = 1.0
@@ -94,9 +94,9 @@ def serve(runs: Sequence[Path], host: str, port: int, console: Console) -> None:
     """Show runs until told to stop."""
     token = None if host in LOOPBACK else secrets.token_urlsafe(16)
     watch = Watch(runs)
-    listening = bind(host, port)
+    listening = bind_socket(host, port)
     listening.listen()  # Whoever opens the address as soon as it is printed waits, and is not refused.
-    address = f"{shown(host, listening.getsockname()[1])}/" + (f"?token={token}" if token else "")
+    address = f"{url_to_open(host, listening.getsockname()[1])}/" + (f"?token={token}" if token else "")
     console.print(f"Open {address}  Ctrl-C ends the page, not the training.", highlight=False, soft_wrap=True)
     app = make_app(watch, token, lambda: server.should_exit)
     server = uvicorn.Server(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dragoman.errors import EXIT_MISTAKE, DragomanError
+from dragoman.errors import EXIT_USER_ERROR, DragomanError
 from dragoman.events import Event, RunEnded, RunStarted, WorkersLost, WorldChanged, from_json
 from dragoman.launch.agents import Agents, HostLostError, RemoteAgent
 from dragoman.launch.host_output import View
@@ -114,7 +114,7 @@ class ElasticLaunch:
             self._note_exit(rank, host, int(message["exit"]), again=bool(message["again"]))
 
     def _note_exit(self, rank: int, host: str, code: int, *, again: bool) -> None:
-        if code == EXIT_MISTAKE and not self._world:  # Nothing has begun, and nothing needs to be saved.
+        if code == EXIT_USER_ERROR and not self._world:  # Nothing has begun, and nothing needs to be saved.
             self._crew.leave_at_once()
             raise DragomanError(f"Worker {rank} on {host} cannot train: mend the mistake that it told above.")
         if again:
@@ -125,7 +125,7 @@ class ElasticLaunch:
             # A worker that was still starting when it was told to stop has nothing to save.
             self._unsaved = self._unsaved or code not in (0, -signal.SIGTERM)
         elif code and not self._reason:
-            how = "cannot train" if code == EXIT_MISTAKE else "died again and again"
+            how = "cannot train" if code == EXIT_USER_ERROR else "died again and again"
             self._view.say(f"Worker {rank} on {host} {how}, and is given up: the others go on.")
             if not self._running:
                 raise DragomanError(

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from types import FrameType
 
 import psutil
 import torch
+from rich.console import Console
 from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -18,10 +20,13 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.decoding import scoring
 from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
+from dragoman.events import Event, RunStarted
 from dragoman.launch import RESTARTS
 from dragoman.launch.parent_death import die_with
 from dragoman.model.transformer import Transformer
+from dragoman.run_folder import RunFolder
 from dragoman.settings import DecodingSettings, Settings
+from dragoman.telemetry.sinks import Sink, TensorBoardSink, TerminalSink
 from dragoman.training import worker
 from dragoman.training.evaluation import Quality
 from dragoman.training.stop_signal import EXIT_AT_ONCE, STOP_SIGNALS, handling
@@ -50,10 +55,16 @@ def make_judge(settings: Settings, data: DataSet) -> BeamJudge:
     return BeamJudge(data, settings.decoding)
 
 
+def open_sinks(run: RunFolder, settings: Settings, first: Event) -> list[Sink]:
+    """The terminal's view of a run and its TensorBoard curves, from the first event to show on."""
+    first_step = first.resumed_step if isinstance(first, RunStarted) else getattr(first, "step", 0)
+    return [TerminalSink(Console(file=sys.stdout), settings), TensorBoardSink(run.tensorboard, first_step)]
+
+
 def train(job: TrainingJob, workers: int) -> str:
     """Train on this machine, and give the reason of the end. A world that torchrun has made is joined as it is."""
-    if workers == 1 or worker.launched_by_others():
-        return worker.train(job, make_judge)
+    if workers == 1 or worker.launched_externally():
+        return worker.train(job, make_judge, open_sinks)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -90,7 +101,7 @@ def _work(job: TrainingJob, parent: int) -> str | DragomanError:
     if restarts and os.environ.get("RANK") == "0":
         print(f"A worker was lost: all start again from the newest checkpoint ({restarts} of {RESTARTS}).", flush=True)
     try:
-        return worker.train(job, make_judge)
+        return worker.train(job, make_judge, open_sinks)
     except DragomanError as error:
         return error
 
@@ -120,7 +131,7 @@ def _explain(error: ChildFailedError, job: TrainingJob) -> str:
 
 def default_workers() -> int:
     """As many as this machine has in a world that others made; else one for each GPU, or one that takes all cores."""
-    if worker.launched_by_others():
+    if worker.launched_externally():
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(1, torch.cuda.device_count())
 

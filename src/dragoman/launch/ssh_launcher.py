@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from dragoman.doctor.measurements import find_ways
-from dragoman.errors import EXIT_MISTAKE, DragomanError
+from dragoman.errors import EXIT_USER_ERROR, DragomanError
 from dragoman.events import Event, RunEnded, WorkersLost, event_name, from_json
 from dragoman.launch import RESTARTS
 from dragoman.launch.agent import dragoman_version
@@ -245,7 +245,7 @@ class _StaticLaunch:
             # A worker that was still starting when it was told to stop has nothing to save.
             if message["exit"] and not (self._told_to_stop and message["exit"] == -signal.SIGTERM):
                 self._fail(attempt, f"Worker {rank} on {host} failed ({_how(message['exit'])})")
-                attempt.mistaken = attempt.mistaken or message["exit"] == EXIT_MISTAKE
+                attempt.mistaken = attempt.mistaken or message["exit"] == EXIT_USER_ERROR
         elif "lost" in message:
             self._fail(attempt, f"{host} was lost ({self._crew.agents[host].why_lost()})")
             attempt.running -= {rank for rank, place in self._hosts.items() if place == host}

@@ -1,1 +1,1 @@
-"""From a model to people: a server and its page."""
+"""HTTP translation server: the API and the translate page."""

@@ -1,13 +1,13 @@
-"""Which language a text is in, as far as that can honestly be said."""
+"""Language detection, and the English names of languages."""
 
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-SHORTEST = 3
-"""Letters below which nothing can be said."""
-SURE = 0.5
-"""Confidence from which a text is translated without its language having been named."""
+MIN_LETTERS = 3
+"""Texts with fewer letters have no detected language."""
+AUTO_MIN_CONFIDENCE = 0.5
+"""Confidence required to translate a text with source `auto`."""
 
 _NAMES = """
     ar Arabic|bg Bulgarian|bn Bengali|ca Catalan|cs Czech|cy Welsh|da Danish|de German|el Greek|en English|
@@ -18,27 +18,31 @@ _NAMES = """
     sl Slovenian|sq Albanian|sr Serbian|sv Swedish|sw Swahili|ta Tamil|te Telugu|th Thai|tr Turkish|
     uk Ukrainian|ur Urdu|vi Vietnamese|zh Chinese
 """
-_NAME_OF = dict(entry.strip().split(" ", 1) for entry in _NAMES.split("|"))
+_NAMES_BY_CODE = dict(entry.strip().split(" ", 1) for entry in _NAMES.split("|"))
 
 
 @dataclass(frozen=True)
-class Guess:
+class LanguageGuess:
     language: str
     confidence: float
-    """From 0 to 1, among all languages that the detector knows, not only those that are served."""
+    """From 0 to 1, among all languages the detector knows, not only those that are served."""
 
 
-def detect(text: str) -> list[Guess]:
-    """The likeliest languages, best first; none where the text has hardly any letters."""
-    if sum(map(str.isalpha, text)) < SHORTEST:
+def detect(text: str) -> list[LanguageGuess]:
+    """The most likely languages, best first. Empty if the text has fewer than `MIN_LETTERS` letters."""
+    if sum(map(str.isalpha, text)) < MIN_LETTERS:
         return []
     ranked = _identifier().rank(text)
-    return [Guess(language, round(float(share), 4)) for language, share in ranked[:3] if share >= 0.01]
+    return [
+        LanguageGuess(language, round(float(probability), 4))
+        for language, probability in ranked[:3]
+        if probability >= 0.01
+    ]
 
 
-def name_of(code: str) -> str:
-    """A language's name in English; its code where that is all we know."""
-    return _NAME_OF.get(code.partition("-")[0].lower(), code)
+def language_name(code: str) -> str:
+    """English name of a language, or its code if the name is unknown."""
+    return _NAMES_BY_CODE.get(code.partition("-")[0].lower(), code)
 
 
 @cache

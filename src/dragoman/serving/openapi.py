@@ -1,5 +1,7 @@
-"""The API described for programs (OpenAPI 3.1) and, from the same description, for people."""
+"""The OpenAPI 3.1 document of the API, and an HTML page rendered from it."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -9,103 +11,106 @@ from pydantic import BaseModel, TypeAdapter
 from dragoman import __version__
 from dragoman.serving.documents import FORMATS
 from dragoman.serving.limits import Limits
-from dragoman.serving.requests import JSON_TYPE
+from dragoman.serving.request_parsing import JSON_TYPE
 from dragoman.serving.schemas import (
-    Detected,
+    DetectedLanguage,
     DetectRequest,
-    ErrorAnswer,
-    HealthAnswer,
-    LanguageAnswer,
-    ModelAnswer,
+    ErrorResponse,
+    HealthResponse,
+    LanguageResponse,
+    ModelResponse,
     StreamRequest,
-    TranslateAnswer,
     TranslateRequest,
+    TranslateResponse,
 )
 from dragoman.serving.translation_service import ServedModel
 
-REFUSALS = {
-    "400": "something in the request is wrong",
-    "401": "an API key is needed",
-    "403": "the API key is not known",
-    "408": "the request did not arrive in time",
-    "413": "the text is too long",
-    "415": "the body is of another type",
-    "429": "too many requests of one client",
-    "503": "too much to do, or it took too long",
+ERRORS = {
+    "400": "The request is invalid.",
+    "401": "An API key is required.",
+    "403": "The API key is unknown.",
+    "408": "The request did not arrive in time.",
+    "413": "The text or file is too large.",
+    "415": "The content type is not supported.",
+    "429": "The client has sent too many requests.",
+    "503": "The server is overloaded, or the request timed out.",
 }
 _REF = "#/components/schemas/{model}"
 
 
-def describe(limits: Limits, models: Sequence[ServedModel]) -> dict[str, Any]:
-    """The description, with the limits and languages of this very server."""
-    known = {
+def make_openapi_document(limits: Limits, models: Sequence[ServedModel]) -> dict[str, Any]:
+    """The OpenAPI document, with the limits and languages of this server."""
+    available = {
         "source": sorted({model.source for model in models}),
         "target": sorted({model.target for model in models}),
         "model": [model.name for model in models],
     }
-    posts: dict[str, tuple[str, type[BaseModel], dict[str, Any]]] = {
-        "/translate": ("Translate a text, or several.", TranslateRequest, _json(TranslateAnswer)),
-        "/detect": ("Which language a text is in; nothing where that cannot be told.", DetectRequest,
-                    _json(list[Detected])),
-        "/stream": ("Translate a text sentence by sentence: a line of JSON each, as they are ready.", StreamRequest,
-                    {"application/x-ndjson": {"schema": {"type": "string"}}}),
+    post_endpoints: dict[str, tuple[str, type[BaseModel], dict[str, Any]]] = {
+        "/translate": ("Translate one or more texts.", TranslateRequest, _json_content(TranslateResponse)),
+        "/detect": ("Detect the language of a text. The list is empty if it cannot be detected.", DetectRequest,
+                    _json_content(list[DetectedLanguage])),
+        "/stream": ("Translate a text sentence by sentence: one line of JSON for each, as soon as it is ready.",
+                    StreamRequest, {"application/x-ndjson": {"schema": {"type": "string"}}}),
     }  # fmt: skip
-    gets = {
-        "/languages": ("Languages, and what each can be translated into.", _json(list[LanguageAnswer])),
-        "/models": ("The models that are served.", _json(list[ModelAnswer])),
-        "/health": ("Whether the server is up.", _json(HealthAnswer)),
-        "/metrics": ("Counts for Prometheus.", {"text/plain": {"schema": {"type": "string"}}}),
+    get_endpoints = {
+        "/languages": ("List the languages, and the targets of each.", _json_content(list[LanguageResponse])),
+        "/models": ("List the models.", _json_content(list[ModelResponse])),
+        "/health": ("Check that the server is running.", _json_content(HealthResponse)),
+        "/metrics": ("Metrics for Prometheus.", {"text/plain": {"schema": {"type": "string"}}}),
     }
     paths: dict[str, Any] = {
-        path: {"post": _operation(summary, answer, body=_request_body(form, limits))}
-        for path, (summary, form, answer) in posts.items()
+        path: {"post": _operation(summary, content, body=_request_body(schema, limits))}
+        for path, (summary, schema, content) in post_endpoints.items()
     }
-    paths["/file"] = {"post": _file_operation(limits, known)}
-    paths |= {path: {"get": _operation(summary, answer)} for path, (summary, answer) in gets.items()}
+    paths["/file"] = {"post": _file_operation(limits, available)}
+    paths |= {path: {"get": _operation(summary, content)} for path, (summary, content) in get_endpoints.items()}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Dragoman",
             "version": __version__,
-            "description": "A translator. Its calls are LibreTranslate's, whose clients work here; forms will do, too.",
+            "description": "Translation API, compatible with LibreTranslate. Bodies may be JSON or forms.",
         },
         "paths": paths,
-        "components": {"schemas": _component_schemas(known)},
+        "components": {"schemas": _component_schemas(available)},
     }
 
 
-def _component_schemas(known: Mapping[str, list[str]]) -> dict[str, Any]:
+def _component_schemas(available: Mapping[str, list[str]]) -> dict[str, Any]:
     schemas: dict[str, Any] = {}
     for model in (
-        TranslateRequest, StreamRequest, DetectRequest, TranslateAnswer, Detected, LanguageAnswer, ModelAnswer,
-        HealthAnswer, ErrorAnswer,
+        TranslateRequest, StreamRequest, DetectRequest, TranslateResponse, DetectedLanguage, LanguageResponse,
+        ModelResponse, HealthResponse, ErrorResponse,
     ):  # fmt: skip
         schema = model.model_json_schema(ref_template=_REF)
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
     for name in (TranslateRequest.__name__, StreamRequest.__name__):
         fields = schemas[name]["properties"]
-        fields["source"] = {"enum": ["auto", *known["source"]], "description": fields["source"]["description"]}
-        fields["target"] = {"enum": known["target"], "description": fields["target"]["description"]}
-        fields["model"] = {"enum": [*known["model"], None], "description": fields["model"]["description"]}
+        fields["source"] = {"enum": ["auto", *available["source"]], "description": fields["source"]["description"]}
+        fields["target"] = {"enum": available["target"], "description": fields["target"]["description"]}
+        fields["model"] = {"enum": [*available["model"], None], "description": fields["model"]["description"]}
     return schemas
 
 
-def _json(answer: Any) -> dict[str, Any]:
-    if isinstance(answer, type) and issubclass(answer, BaseModel):
-        return {JSON_TYPE: {"schema": {"$ref": _REF.format(model=answer.__name__)}}}
-    schema = TypeAdapter(answer).json_schema(ref_template=_REF)
+def _json_content(response: Any) -> dict[str, Any]:
+    if isinstance(response, type) and issubclass(response, BaseModel):
+        return {JSON_TYPE: {"schema": {"$ref": _REF.format(model=response.__name__)}}}
+    schema = TypeAdapter(response).json_schema(ref_template=_REF)
     schema.pop("$defs", None)
     return {JSON_TYPE: {"schema": schema}}
 
 
-def _operation(summary: str, answer: dict[str, Any], body: dict[str, Any] | None = None) -> dict[str, Any]:
-    refusals = REFUSALS if body else {"503": REFUSALS["503"]}
+def _operation(summary: str, content: dict[str, Any], body: dict[str, Any] | None = None) -> dict[str, Any]:
+    errors = ERRORS if body else {"503": ERRORS["503"]}
     operation: dict[str, Any] = {
         "summary": summary,
         "responses": {
-            "200": {"description": "done", "content": answer},
-            **{code: {"description": why, "content": _json(ErrorAnswer)} for code, why in refusals.items()},
+            "200": {"description": "Success.", "content": content},
+            **{
+                status: {"description": description, "content": _json_content(ErrorResponse)}
+                for status, description in errors.items()
+            },
         },
     }
     if body:
@@ -113,70 +118,83 @@ def _operation(summary: str, answer: dict[str, Any], body: dict[str, Any] | None
     return operation
 
 
-def _request_body(form: type[BaseModel], limits: Limits) -> dict[str, Any]:
-    schema = {"$ref": _REF.format(model=form.__name__)}
-    about = f"At most {limits.max_characters:,} characters of text."
-    return {"required": True, "description": about, "content": {JSON_TYPE: {"schema": schema}}}
+def _request_body(schema: type[BaseModel], limits: Limits) -> dict[str, Any]:
+    return {
+        "required": True,
+        "description": f"At most {limits.max_characters:,} characters of text.",
+        "content": {JSON_TYPE: {"schema": {"$ref": _REF.format(model=schema.__name__)}}},
+    }
 
 
-def _file_operation(limits: Limits, known: Mapping[str, list[str]]) -> dict[str, Any]:
-    answer = {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in FORMATS.values()}
+def _file_operation(limits: Limits, available: Mapping[str, list[str]]) -> dict[str, Any]:
+    content = {media_type.partition(";")[0]: {"schema": {"type": "string"}} for media_type in FORMATS.values()}
     body = {
         "required": True,
         "description": f"The file itself, at most {limits.max_file_bytes:,} bytes.",
         "content": {"application/octet-stream": {"schema": {"type": "string"}}},
     }
-    operation = _operation("Translate a file, and get it back in its own format.", answer, body)
-    fields = {
-        "name": (f"The file's name, which ends in {', '.join('.' + form for form in FORMATS)}.",
+    operation = _operation("Translate a file. The response has the same format.", content, body)
+    parameters = {
+        "name": (f"File name; it must end in {', '.join('.' + extension for extension in FORMATS)}.",
                  {"type": "string", "pattern": rf"^\w+\.({'|'.join(FORMATS)})$"}),
-        "source": ("Language of the file.", {"enum": known["source"]}),
-        "target": ("Language of the translation.", {"enum": known["target"]}),
+        "source": ("Language of the file.", {"enum": available["source"]}),
+        "target": ("Language of the translation.", {"enum": available["target"]}),
     }  # fmt: skip
     operation["parameters"] = [
-        {"name": name, "in": "query", "required": True, "description": about, "schema": schema}
-        for name, (about, schema) in fields.items()
+        {"name": name, "in": "query", "required": True, "description": description, "schema": schema}
+        for name, (description, schema) in parameters.items()
     ]
     return operation
 
 
-def describe_as_html(description: dict[str, Any]) -> str:
-    """The same as a page to read, which loads nothing."""
-    parts = []
-    for path, operations in description["paths"].items():
+def render_html(openapi: dict[str, Any]) -> str:
+    """The OpenAPI document as an HTML page without scripts."""
+    sections = []
+    for path, operations in openapi["paths"].items():
         for method, operation in operations.items():
-            fields = _fields(operation, description["components"]["schemas"])
-            answers = "".join(
-                f"<tr><td>{code}</td><td>{escape(answer['description'])}</td></tr>"
-                for code, answer in operation["responses"].items()
+            fields = _fields_table(operation, openapi["components"]["schemas"])
+            responses = "".join(
+                f"<tr><td>{status}</td><td>{escape(response['description'])}</td></tr>"
+                for status, response in operation["responses"].items()
             )
-            parts.append(
+            sections.append(
                 f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
-                f"{fields}<details><summary>Answers</summary><table>{answers}</table></details></section>"
+                f"{fields}<details><summary>Responses</summary><table>{responses}</table></details></section>"
             )
-    info = description["info"]
+    info = openapi["info"]
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Dragoman: the API</title>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Dragoman API</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="icon.svg"><link rel="stylesheet" href="page.css"></head><body class="docs"><main>'
-        f"<h1>The API</h1><p>{escape(info['description'])} Version {escape(info['version'])}. "
-        'For programs: <a href="openapi.json">openapi.json</a>. <a href="./">Back to the translator</a>.</p>'
-        f"{''.join(parts)}</main></body></html>"
+        f"<h1>API</h1><p>{escape(info['description'])} Version {escape(info['version'])}. "
+        'OpenAPI document: <a href="openapi.json">openapi.json</a>. <a href="./">Back to the translator</a>.</p>'
+        f"{''.join(sections)}</main></body></html>"
     )
 
 
-def _fields(operation: dict[str, Any], schemas: dict[str, Any]) -> str:
-    rows = [(item["name"], "in the address, required", item["description"]) for item in operation.get("parameters", [])]
+def _fields_table(operation: dict[str, Any], schemas: dict[str, Any]) -> str:
+    rows = [
+        (parameter["name"], "query parameter, required", parameter["description"])
+        for parameter in operation.get("parameters", [])
+    ]
     for content in operation.get("requestBody", {}).get("content", {}).values():
-        name = content["schema"].get("$ref", "").rpartition("/")[2]
-        schema = schemas.get(name, {})
-        for field, about in schema.get("properties", {}).items():
-            need = "required" if field in schema.get("required", []) else f"default {about.get('default')!r}"
-            rows.append((field, need, about.get("description", "")))
+        schema = schemas.get(content["schema"].get("$ref", "").rpartition("/")[2], {})
+        for name, field in schema.get("properties", {}).items():
+            required = name in schema.get("required", [])
+            rows.append((name, "required" if required else _default(field), field.get("description", "")))
     if not rows:
         return ""
     cells = "".join(
-        f"<tr><td><code>{escape(name)}</code></td><td>{escape(need)}</td><td>{escape(about)}</td></tr>"
-        for name, need, about in rows
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(presence)}</td><td>{_to_html(description)}</td></tr>"
+        for name, presence, description in rows
     )
     return f"<table>{cells}</table>"
+
+
+def _default(field: dict[str, Any]) -> str:
+    value = field.get("default")
+    return "optional" if value is None else f"default {json.dumps(value)}"
+
+
+def _to_html(description: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(description))

@@ -1,4 +1,7 @@
-"""What a translation must hold unchanged: addresses, placeholders, numbers. A model may lose them, and this notices."""
+"""Protected spans: URLs, placeholders and numbers that a translation must contain unchanged.
+
+Models sometimes drop or alter them. The functions here detect that, and split a sentence around its protected spans.
+"""
 
 import re
 from collections import Counter
@@ -6,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 _VERBATIM = re.compile(
     r"""
-      (?:https?|ftp)://[^\s<>"'»”’)\]]*[^\s<>"'»”’)\].,;:!?]   # addresses, without the full stop after them
+      (?:https?|ftp)://[^\s<>"'»”’)\]]*[^\s<>"'»”’)\].,;:!?]   # URLs, without the full stop after them
     | www\.[^\s<>"'»”’)\]]*[^\s<>"'»”’)\].,;:!?]
     | (?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+
     | \{\{[^{}\s]*\}\} | \$?\{[^{}\s]*\}                        # {name}, ${name}, {{name}}
@@ -17,51 +20,51 @@ _VERBATIM = re.compile(
     re.VERBOSE,
 )
 _NUMBER = re.compile(r"\d+(?:[.,:'’\u00a0\u202f]\d+)*")
-_ANY = re.compile(f"(?:{_VERBATIM.pattern})|{_NUMBER.pattern}", re.VERBOSE)
-_NOT_A_DIGIT = re.compile(r"\D")
-_END_MARK = re.compile(r"[.!?。]+$")
+_ANY_SPAN = re.compile(f"(?:{_VERBATIM.pattern})|{_NUMBER.pattern}", re.VERBOSE)
+_NON_DIGIT = re.compile(r"\D")
+_FINAL_PUNCTUATION = re.compile(r"[.!?。]+$")
 
 
-def verbatim(text: str) -> list[str]:
-    """What must come out letter by letter."""
+def find_verbatim(text: str) -> list[str]:
+    """Spans that must appear unchanged: URLs, e-mail addresses, placeholders, tags."""
     return _VERBATIM.findall(text)
 
 
-def numbers(text: str) -> list[str]:
-    """The digits of each number: languages separate them differently, 1,000.5 and 1.000,5."""
-    return [_NOT_A_DIGIT.sub("", number) for number in _NUMBER.findall(_VERBATIM.sub(" ", text))]
+def find_numbers(text: str) -> list[str]:
+    """The digits of each number, without separators: 1,000.5 in one language is 1.000,5 in another."""
+    return [_NON_DIGIT.sub("", number) for number in _NUMBER.findall(_VERBATIM.sub(" ", text))]
 
 
-def has_words(text: str) -> bool:
-    """Whether there is anything to translate beside them."""
+def has_translatable_text(text: str) -> bool:
+    """True if the text has letters outside its protected spans."""
     return any(map(str.isalpha, _VERBATIM.sub(" ", text)))
 
 
-def lost(source: str, translation: str) -> set[str]:
-    """What is no longer there as often as it was; an address or placeholder that is there too often counts, too."""
-    fewer = Counter(numbers(source)) - Counter(numbers(translation))
-    before, after = Counter(verbatim(source)), Counter(verbatim(translation))
-    return {*fewer, *(before - after), *(after - before)}
+def changed_spans(source: str, translation: str) -> set[str]:
+    """Numbers missing in the translation, and verbatim spans whose number of occurrences differs from the source."""
+    missing_numbers = Counter(find_numbers(source)) - Counter(find_numbers(translation))
+    before, after = Counter(find_verbatim(source)), Counter(find_verbatim(translation))
+    return {*missing_numbers, *(before - after), *(after - before)}
 
 
-def around(text: str, kept: Collection[str]) -> Iterator[tuple[str, bool]]:
-    """The text cut at what must be kept: parts, and whether each is to stay as it is."""
-    begin = 0
-    for match in _ANY.finditer(text):
-        if match.group() not in kept and _NOT_A_DIGIT.sub("", match.group()) not in kept:
+def split_at_spans(text: str, spans: Collection[str]) -> Iterator[tuple[str, bool]]:
+    """Split text at the given spans; yields parts, and True for those that are protected."""
+    start = 0
+    for match in _ANY_SPAN.finditer(text):
+        if match.group() not in spans and _NON_DIGIT.sub("", match.group()) not in spans:
             continue
-        if match.start() > begin:
-            yield text[begin : match.start()], False
+        if match.start() > start:
+            yield text[start : match.start()], False
         yield match.group(), True
-        begin = match.end()
-    if begin < len(text):
-        yield text[begin:], False
+        start = match.end()
+    if start < len(text):
+        yield text[start:], False
 
 
-def like(part: str, translation: str) -> str:
-    """A translated part with the space around it and without an end mark that its source has not."""
-    body = part.strip()
-    if not _END_MARK.search(body):
-        translation = _END_MARK.sub("", translation)
-    lead = part[: len(part) - len(part.lstrip())]
-    return lead + translation + part[len(part.rstrip()) :]
+def fit_to_source(translation: str, source_part: str) -> str:
+    """Translation of part of a sentence, with the part's outer whitespace, and no final punctuation the part lacks."""
+    body = source_part.strip()
+    if not _FINAL_PUNCTUATION.search(body):
+        translation = _FINAL_PUNCTUATION.sub("", translation)
+    leading = source_part[: len(source_part) - len(source_part.lstrip())]
+    return leading + translation + source_part[len(source_part.rstrip()) :]

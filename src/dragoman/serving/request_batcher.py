@@ -1,7 +1,8 @@
-"""One model behind a queue: what many clients ask for is translated together.
+"""Batching of concurrent requests: sentences of many clients are translated together.
 
-There is no waiting for company: while a batch is being translated the next one gathers. So a lone sentence is as fast
-as the library, and under load batches grow by themselves. A client that goes away frees its place at once.
+While one batch is being translated, the sentences that arrive form the next one. No sentence waits for a batch to fill,
+so a single sentence is as fast as with the library, and batches grow with the load. A sentence whose client disconnects
+leaves the queue at once.
 """
 
 import asyncio
@@ -13,20 +14,20 @@ from dataclasses import dataclass
 from dragoman.decoding.ctranslate2_translator import ExportedTranslator, SearchResult
 from dragoman.decoding.line_translator import Source
 
-BATCH_SENTENCES = 64
-"""More at once makes each wait longer and gains little on a CPU."""
-REMEMBERED_SENTENCES = 1000
-"""Translations kept for those who ask again, as someone does who is still typing."""
+MAX_BATCH_SENTENCES = 64
+"""Larger batches add latency, and on a CPU hardly any throughput."""
+CACHED_SENTENCES = 1000
+"""Translations kept in memory: the page sends a text again whenever it changes."""
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _QueuedSentence:
     source: Source
-    answer: asyncio.Future[list[SearchResult]]
+    result: asyncio.Future[list[SearchResult]]
 
 
-class Engine:
-    """Translates token sequences for many at once. Must be used within one event loop."""
+class RequestBatcher:
+    """Queue, batches and cache of one model. Must be used within one event loop."""
 
     def __init__(
         self,
@@ -37,60 +38,59 @@ class Engine:
         self.translator = translator
         self._executor = executor
         self._on_batch = on_batch
-        self._queue: OrderedDict[_Waiting, None] = OrderedDict()
-        self._remembered: OrderedDict[Source, list[SearchResult]] = OrderedDict()
-        self._worker: asyncio.Task[None] | None = None
+        self._queue: OrderedDict[_QueuedSentence, None] = OrderedDict()
+        self._cache: OrderedDict[Source, list[SearchResult]] = OrderedDict()
+        self._batch_loop: asyncio.Task[None] | None = None
 
     @property
-    def waiting(self) -> int:
-        """Sentences whose turn has not come."""
+    def queue_length(self) -> int:
         return len(self._queue)
 
-    async def find(self, source: Source) -> list[SearchResult]:
-        """The best translations of a sentence, as many as the beam is wide. Cancelled, it leaves the queue."""
-        if (known := self._remembered.get(source)) is not None:
-            self._remembered.move_to_end(source)
-            return known
-        waiting = _Waiting(source, asyncio.get_running_loop().create_future())
-        self._queue[waiting] = None
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._work())
+    async def search(self, source: Source) -> list[SearchResult]:
+        """The best translations of a sentence, as many as the beam size. Cancelling removes it from the queue."""
+        if (cached := self._cache.get(source)) is not None:
+            self._cache.move_to_end(source)
+            return cached
+        queued = _QueuedSentence(source, asyncio.get_running_loop().create_future())
+        self._queue[queued] = None
+        if self._batch_loop is None or self._batch_loop.done():
+            self._batch_loop = asyncio.create_task(self._translate_queue())
         try:
-            return await waiting.answer
+            return await queued.result
         finally:
-            self._queue.pop(waiting, None)
+            self._queue.pop(queued, None)
 
-    async def judge(self, source: Source, said: Sequence[int]) -> list[float]:
-        """How likely the model finds each token of a translation."""
+    async def token_log_probabilities(self, source: Source, target: Sequence[int]) -> list[float]:
+        """Log-probability of each token of a translation."""
         loop = asyncio.get_running_loop()
-        [likely] = await loop.run_in_executor(self._executor, self.translator.log_probabilities, [(source, said)])
-        return likely
+        [scores] = await loop.run_in_executor(self._executor, self.translator.log_probabilities, [(source, target)])
+        return scores
 
-    async def _work(self) -> None:
-        """Batch after batch until nothing waits."""
+    async def _translate_queue(self) -> None:
+        """Translate batch after batch until the queue is empty."""
         while self._queue:
-            batch = [self._queue.popitem(last=False)[0] for _ in range(min(BATCH_SENTENCES, len(self._queue)))]
-            sources = list(dict.fromkeys(waiting.source for waiting in batch))
+            batch = [self._queue.popitem(last=False)[0] for _ in range(min(MAX_BATCH_SENTENCES, len(self._queue)))]
+            sources = list(dict.fromkeys(queued.source for queued in batch))
             self._on_batch(len(sources))
             try:
-                found = dict(zip(sources, await self._search(sources), strict=True))
+                results = dict(zip(sources, await self._search_batch(sources), strict=True))
             except Exception as error:
-                for waiting in batch:
-                    if not waiting.answer.done():
-                        waiting.answer.set_exception(error)
+                for queued in batch:
+                    if not queued.result.done():
+                        queued.result.set_exception(error)
                 continue
-            for waiting in batch:
-                if not waiting.answer.done():  # it may have been cancelled meanwhile
-                    waiting.answer.set_result(found[waiting.source])
-            self._remember(found)
+            for queued in batch:
+                if not queued.result.done():  # It may have been cancelled in the meantime.
+                    queued.result.set_result(results[queued.source])
+            self._add_to_cache(results)
 
-    async def _search(self, sources: Sequence[Source]) -> list[list[SearchResult]]:
+    async def _search_batch(self, sources: Sequence[Source]) -> list[list[SearchResult]]:
         beam = self.translator.options.beam
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, self.translator.search_batch, sources, beam
         )
 
-    def _remember(self, found: dict[Source, list[SearchResult]]) -> None:
-        self._remembered.update(found)
-        while len(self._remembered) > REMEMBERED_SENTENCES:
-            self._remembered.popitem(last=False)
+    def _add_to_cache(self, results: dict[Source, list[SearchResult]]) -> None:
+        self._cache.update(results)
+        while len(self._cache) > CACHED_SENTENCES:
+            self._cache.popitem(last=False)

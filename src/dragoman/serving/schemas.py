@@ -1,12 +1,12 @@
-"""What clients send and get, field by field: the one place that the checks and the OpenAPI page are made from."""
+"""Schemas of requests and responses. Validation and the OpenAPI document are both generated from them."""
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$", max_length=35)]
+LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$", max_length=35)]
 MAX_TEXTS = 64
-"""Texts of one request."""
+"""Texts per request."""
 
 
 class _Request(BaseModel):
@@ -18,75 +18,75 @@ class _Response(BaseModel):
 
 
 class TranslateRequest(_Request):
-    """LibreTranslate's request."""
+    """One or more texts to translate, as in LibreTranslate."""
 
     q: str | Annotated[list[str], Field(max_length=MAX_TEXTS)]
-    """A text, or several."""
-    source: Literal["auto"] | Language
-    """Language of the text; `auto` to have it found out."""
-    target: Language
+    """A text, or a list of texts."""
+    source: Literal["auto"] | LanguageCode
+    """Language of the text; `auto` detects it."""
+    target: LanguageCode
     """Language of the translation."""
     format: Literal["text"] = "text"
-    """Markup is not understood: send text."""
+    """Only plain text is supported, not HTML."""
     alternatives: Annotated[int, Field(ge=0, le=16)] = 0
-    """Other translations wanted, besides the best; as many as the beam is wide at most."""
+    """Number of alternative translations, at most the beam size minus one."""
     model: str | None = None
-    """Name of a model, where several translate this direction."""
+    """Model name, if several models translate this language pair."""
     api_key: str | None = None
-    """Where the server asks for one; or send it as a bearer token."""
+    """API key, if the server requires one. It can also be sent as a bearer token."""
 
 
 class StreamRequest(_Request):
-    """A text whose sentences come back one by one."""
+    """A text to translate sentence by sentence."""
 
     q: str
     """The text."""
-    source: Literal["auto"] | Language
-    """Language of the text; `auto` to have it found out."""
-    target: Language
+    source: Literal["auto"] | LanguageCode
+    """Language of the text; `auto` detects it."""
+    target: LanguageCode
     """Language of the translation."""
     alternatives: Annotated[int, Field(ge=0, le=16)] = 0
-    """Other translations wanted of each sentence."""
+    """Number of alternative translations per sentence, at most the beam size minus one."""
     confidence: bool = False
-    """Whether to say how sure the model is of each word."""
+    """Include the model's confidence in each word."""
     model: str | None = None
-    """Name of a model, where several translate this direction."""
+    """Model name, if several models translate this language pair."""
     api_key: str | None = None
-    """Where the server asks for one; or send it as a bearer token."""
+    """API key, if the server requires one. It can also be sent as a bearer token."""
 
 
 class DetectRequest(_Request):
-    """LibreTranslate's request."""
+    """A text whose language is to be detected, as in LibreTranslate."""
 
     q: str
     """The text."""
     api_key: str | None = None
-    """Where the server asks for one; or send it as a bearer token."""
+    """API key, if the server requires one. It can also be sent as a bearer token."""
 
 
-class Detected(_Response):
+class DetectedLanguage(_Response):
     language: str
     confidence: float
-    """In percent, among all languages that the detector knows."""
+    """In percent, among all languages the detector knows."""
 
 
-class TranslateAnswer(_Response):
+class TranslateResponse(_Response):
     translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
-    """The translation, or one for each text."""
+    """The translation, or a list with one for each text."""
     alternatives: list[str] | list[list[str]] | None = None
-    """Where they were asked for."""
-    detectedLanguage: Detected | list[Detected] | None = None  # noqa: N815
-    """Where the source was `auto`."""
+    """Alternative translations, if requested."""
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815 (LibreTranslate's name)
+    """Detected language, if `source` was `auto`."""
 
 
-class LanguageAnswer(_Response):
+class LanguageResponse(_Response):
     code: str
     name: str
     targets: list[str]
-    """Languages that it can be translated into."""
+    """Languages it can be translated into."""
 
 
-class ModelAnswer(_Response):
+class ModelResponse(_Response):
     name: str
     source: str
     target: str
@@ -94,10 +94,10 @@ class ModelAnswer(_Response):
     compute_type: str
 
 
-class HealthAnswer(_Response):
+class HealthResponse(_Response):
     status: Literal["ok"]
 
 
-class ErrorAnswer(_Response):
+class ErrorResponse(_Response):
     error: str
-    """One sentence: what is wrong and what to do."""
+    """One sentence: the problem and its remedy."""

@@ -1,4 +1,4 @@
-"""What the server can do, apart from HTTP: models by direction, and texts sentence by sentence."""
+"""Translation of texts, independent of HTTP: models by language pair, and texts split into sentences."""
 
 import asyncio
 import math
@@ -6,72 +6,71 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dragoman.corpus.language_codes import same_language
 from dragoman.decoding.ctranslate2_translator import ExportedTranslator
 from dragoman.decoding.line_translator import LONGEST_PIECE, Source, one_line, split, tidy
 from dragoman.serving import protected_spans
-from dragoman.serving.request_batcher import Engine
-from dragoman.serving.segmentation import Segment, cut
+from dragoman.serving.request_batcher import RequestBatcher
+from dragoman.serving.sentence_splitting import Segment, split_sentences
 
-IN_FLIGHT = 32
-"""Sentences of one text that wait at a time: so a book does not keep a postcard waiting."""
-_WORD_MARK = "▁"
+MAX_QUEUED_PER_TEXT = 32
+"""Sentences of one text in the queue at a time, so that a long text does not delay short ones."""
+_WORD_START = "▁"
+"""SentencePiece's mark of a piece that begins a word."""
 
 
 class UnknownDirectionError(Exception):
-    """No model translates this. Says what there is."""
+    """No model translates the requested language pair. The message lists those available."""
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served."""
-
     name: str
     source: str
     target: str
-    engine: Engine
+    batcher: RequestBatcher
 
 
 @dataclass(frozen=True)
 class TranslatedWord:
-    """A word of a translation, and how sure the model is of it, from 0 to 1."""
+    """A word of a translation, with the model's confidence from 0 to 1."""
 
     text: str
     confidence: float
 
 
 @dataclass(frozen=True)
-class Translated:
+class TranslatedSentence:
     """A sentence of a text, translated."""
 
     source: str
     text: str
     glue: str
-    """What stands between it and the next sentence."""
+    """Whitespace between this sentence and the next."""
     alternatives: tuple[str, ...] = ()
     words: tuple[TranslatedWord, ...] = ()
-    """Only where they were asked for, and the translation is as the model said it."""
+    """Only if confidence was requested, and the text is unmodified model output."""
 
     def ranked(self, rank: int) -> str:
-        """The translation at a rank, 0 being the best; the best where there are not so many."""
+        """The translation at a rank, 0 being the best; the best one if there are fewer."""
         return self.alternatives[rank - 1] if 0 < rank <= len(self.alternatives) else self.text
 
 
 @dataclass(frozen=True)
-class _Spoken:
-    """A translated sentence with its tokens, where it was said in one piece."""
+class _SentenceTranslation:
+    """Translation of a sentence. The tokens are set only if the model translated the whole sentence at once."""
 
     text: str
     alternatives: tuple[str, ...] = ()
-    source: Source = ()
-    said: tuple[int, ...] = ()
+    source_tokens: Source = ()
+    target_tokens: tuple[int, ...] = ()
 
 
-class Service:
-    """The models, and one thread that runs them: CTranslate2 uses all cores for a batch, so two would be in each
-    other's way."""
+class TranslationService:
+    """The served models, and one thread that runs them: CTranslate2 uses all cores for one batch already."""
 
     def __init__(self, folders: Sequence[Path], *, threads: int, on_batch: Callable[[str, int], None]) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="translate")
@@ -79,133 +78,138 @@ class Service:
         for folder in folders:
             translator = ExportedTranslator.load(folder, threads=threads)
             assert translator.languages is not None
-            name = self._free_name(folder.resolve().name)
-            engine = Engine(translator, self._executor, _noting(name, on_batch))
-            self.models.append(ServedModel(name, translator.languages.source, translator.languages.target, engine))
+            name = self._unique_name(folder.resolve().name)
+            batcher = RequestBatcher(translator, self._executor, partial(on_batch, name))
+            self.models.append(ServedModel(name, translator.languages.source, translator.languages.target, batcher))
 
-    def _free_name(self, wanted: str) -> str:
-        taken = {model.name for model in self.models}
-        return next(name for n in range(1, 10**6) if (name := wanted if n == 1 else f"{wanted}-{n}") not in taken)
+    def _unique_name(self, name: str) -> str:
+        used = {model.name for model in self.models}
+        candidates = (name if number == 1 else f"{name}-{number}" for number in range(1, len(used) + 2))
+        return next(candidate for candidate in candidates if candidate not in used)
 
     def find_model(self, source: str, target: str, name: str | None = None) -> ServedModel:
-        """The model of a direction, the first given if there are several and none is named.
+        """The model for a language pair: the named one, or the first.
 
-        Regions count where they are told and known: a model for pt-BR serves those who ask for pt.
+        An exact match comes first; otherwise regions may differ: a model for pt-BR also serves requests for pt.
         """
         exact = [model for model in self.models if (model.source, model.target) == (source, target)]
-        fitting = exact or [
+        matching = exact or [
             model
             for model in self.models
             if same_language(model.source, source)
             and same_language(model.target, target)
             and not same_language(source, target)
         ]
-        for model in fitting:
+        for model in matching:
             if name in (None, model.name):
                 return model
-        known = ", ".join(f"{model.source} to {model.target} ({model.name})" for model in self.models)
-        asked = f"{source} to {target}" + ("" if name is None else f" ({name})")
-        raise UnknownDirectionError(f"No model here translates {asked}: choose one of {known}.")
+        available = ", ".join(f"{model.source} to {model.target} ({model.name})" for model in self.models)
+        requested = f"{source} to {target}" + ("" if name is None else f" ({name})")
+        raise UnknownDirectionError(f"No model translates {requested}: choose one of {available}.")
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     async def translate(self, model: ServedModel, text: str) -> str:
-        """A whole text, its shape kept."""
-        return "".join([part.text + part.glue async for part in self.stream(model, text)])
+        """Translate a text, preserving its whitespace."""
+        return "".join([sentence.text + sentence.glue async for sentence in self.stream(model, text)])
 
     async def stream(
         self, model: ServedModel, text: str, *, alternatives: int = 0, with_confidence: bool = False
-    ) -> AsyncIterator[Translated]:
-        """The sentences of a text, in order, each as soon as it and those before it are there."""
-        upcoming = iter(cut(text))
-        under_way: deque[asyncio.Task[Translated]] = deque()
+    ) -> AsyncIterator[TranslatedSentence]:
+        """Translate a text; yields its sentences in order, each as soon as it and those before it are ready."""
+        segments = iter(split_sentences(text))
+        tasks: deque[asyncio.Task[TranslatedSentence]] = deque()
         try:
             while True:
-                while len(under_way) < IN_FLIGHT and (segment := next(upcoming, None)) is not None:
-                    work = self._translate_segment(model, segment, alternatives, with_confidence)
-                    under_way.append(asyncio.create_task(work))
-                if not under_way:
+                while len(tasks) < MAX_QUEUED_PER_TEXT and (segment := next(segments, None)) is not None:
+                    coroutine = self._translate_segment(model, segment, alternatives, with_confidence)
+                    tasks.append(asyncio.create_task(coroutine))
+                if not tasks:
                     return
-                yield await under_way[0]
-                under_way.popleft()
+                yield await tasks[0]
+                tasks.popleft()
         finally:
-            for task in under_way:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _translate_segment(
         self, model: ServedModel, segment: Segment, alternatives: int, with_confidence: bool
-    ) -> Translated:
-        spoken = await self._translate_sentence(model, segment.text)
+    ) -> TranslatedSentence:
+        translation = await self._translate_sentence(model, segment.text)
         words: tuple[TranslatedWord, ...] = ()
-        if with_confidence and spoken.said:
-            likely = await model.engine.judge(spoken.source, spoken.said)
-            words = _words(model.engine.translator, spoken, likely)
-        return Translated(segment.text, spoken.text, segment.glue, spoken.alternatives[:alternatives], words)
-
-    async def _translate_sentence(self, model: ServedModel, sentence: str) -> _Spoken:
-        """The best translation that keeps addresses, placeholders and numbers, made of parts if there is none."""
-        if not protected_spans.has_words(sentence):
-            return _Spoken(sentence)
-        spoken = await self._say(model, sentence)
-        lost = protected_spans.lost(sentence, spoken.text)
-        if not lost:
-            return spoken
-        for other in spoken.alternatives:
-            if not protected_spans.lost(sentence, other):
-                return _Spoken(other)
-        made = await self._say_around(model, sentence, lost)
-        if protected_spans.lost(sentence, made):
-            made = await self._say_around(
-                model, sentence, {*protected_spans.verbatim(sentence), *protected_spans.numbers(sentence)}
+        if with_confidence and translation.target_tokens:
+            log_probabilities = await model.batcher.token_log_probabilities(
+                translation.source_tokens, translation.target_tokens
             )
-        return _Spoken(made)
+            words = _word_confidences(model.batcher.translator, translation, log_probabilities)
+        return TranslatedSentence(
+            segment.text, translation.text, segment.glue, translation.alternatives[:alternatives], words
+        )
 
-    async def _say_around(self, model: ServedModel, sentence: str, kept: Collection[str]) -> str:
-        """A sentence in parts, with what is to be kept put between them as it is."""
+    async def _translate_sentence(self, model: ServedModel, sentence: str) -> _SentenceTranslation:
+        """The best translation that preserves all protected spans; translates around the spans if there is none."""
+        if not protected_spans.has_translatable_text(sentence):
+            return _SentenceTranslation(sentence)
+        translation = await self._translate_unchecked(model, sentence)
+        changed = protected_spans.changed_spans(sentence, translation.text)
+        if not changed:
+            return translation
+        for alternative in translation.alternatives:
+            if not protected_spans.changed_spans(sentence, alternative):
+                return _SentenceTranslation(alternative)
+        text = await self._translate_around(model, sentence, changed)
+        if protected_spans.changed_spans(sentence, text):
+            all_spans = {*protected_spans.find_verbatim(sentence), *protected_spans.find_numbers(sentence)}
+            text = await self._translate_around(model, sentence, all_spans)
+        return _SentenceTranslation(text)
+
+    async def _translate_around(self, model: ServedModel, sentence: str, spans: Collection[str]) -> str:
+        """Translate the parts between protected spans separately, and copy the spans."""
         parts = []
-        for part, is_kept in protected_spans.around(sentence, kept):
-            if is_kept or not protected_spans.has_words(part):
+        for part, is_protected in protected_spans.split_at_spans(sentence, spans):
+            if is_protected or not protected_spans.has_translatable_text(part):
                 parts.append(part)
             else:
-                parts.append(protected_spans.like(part, (await self._say(model, part)).text))
+                translation = await self._translate_unchecked(model, part)
+                parts.append(protected_spans.fit_to_source(translation.text, part))
         return "".join(parts)
 
-    async def _say(self, model: ServedModel, sentence: str) -> _Spoken:
-        """What the model says: of a sentence too long for it, piece by piece."""
-        tokenizer = model.engine.translator.tokenizer
+    async def _translate_unchecked(self, model: ServedModel, sentence: str) -> _SentenceTranslation:
+        """The model's translation as it is. A sentence too long for the model is translated in pieces."""
+        tokenizer = model.batcher.translator.tokenizer
         pieces = split(tidy(sentence), lambda text: len(tokenizer.encode(text)), LONGEST_PIECE)
         if not pieces:
-            return _Spoken("")
+            return _SentenceTranslation("")
         sources = [(*tokenizer.encode(piece.text), tokenizer.end) for piece in pieces]
-        found = [await model.engine.find(source) for source in sources]
+        results = [await model.batcher.search(source) for source in sources]
         if len(pieces) > 1:
-            texts = (tokenizer.decode(best[0].tokens) for best in found)
+            texts = (tokenizer.decode(hypotheses[0].tokens) for hypotheses in results)
             joined = "".join(text + piece.glue for text, piece in zip(texts, pieces, strict=True))
-            return _Spoken(one_line(joined))
-        texts_in_order = dict.fromkeys(one_line(tokenizer.decode(said.tokens)) for said in found[0])
-        best_text, *others = texts_in_order
-        return _Spoken(best_text, tuple(others), sources[0], tuple(found[0][0].tokens))
+            return _SentenceTranslation(one_line(joined))
+        [hypotheses] = results
+        distinct_texts = dict.fromkeys(one_line(tokenizer.decode(hypothesis.tokens)) for hypothesis in hypotheses)
+        best, *alternatives = distinct_texts
+        return _SentenceTranslation(best, tuple(alternatives), sources[0], tuple(hypotheses[0].tokens))
 
 
-def _noting(name: str, on_batch: Callable[[str, int], None]) -> Callable[[int], None]:
-    return lambda sentences: on_batch(name, sentences)
-
-
-def _words(translator: ExportedTranslator, spoken: _Spoken, likely: Sequence[float]) -> tuple[TranslatedWord, ...]:
-    """Tokens gathered into words; a word is as sure as its tokens on average. None where they do not make the text."""
+def _word_confidences(
+    translator: ExportedTranslator, translation: _SentenceTranslation, log_probabilities: Sequence[float]
+) -> tuple[TranslatedWord, ...]:
+    """Words with the geometric mean of their tokens' probabilities. Empty if the words do not add up to the text."""
     tokenizer = translator.tokenizer
     groups: list[list[tuple[int, float]]] = []
-    for token, value in zip(spoken.said, likely, strict=False):
-        if not groups or tokenizer.pieces[token].startswith(_WORD_MARK):
+    # The last log-probability, that of the end token, belongs to no word.
+    for token, log_probability in zip(translation.target_tokens, log_probabilities, strict=False):
+        if not groups or tokenizer.pieces[token].startswith(_WORD_START):
             groups.append([])
-        groups[-1].append((token, value))
+        groups[-1].append((token, log_probability))
     words = tuple(
         TranslatedWord(
             one_line(tokenizer.decode([token for token, _ in group])),
-            round(math.exp(sum(value for _, value in group) / len(group)), 3),
+            round(math.exp(sum(log_probability for _, log_probability in group) / len(group)), 3),
         )
         for group in groups
     )
-    return words if " ".join(word.text for word in words) == spoken.text else ()
+    return words if " ".join(word.text for word in words) == translation.text else ()

@@ -34,7 +34,7 @@ class Counters:
 class Sensors:
     """Looks at this machine until it is closed, and tells what it saw."""
 
-    def __init__(self, host: str, tell: Callable[[Event], None]) -> None:
+    def __init__(self, host: str, tell: Callable[[Event], object]) -> None:
         self._host, self._tell = host, tell
         self._gpus = find_gpus()
         self._closed = threading.Event()

@@ -5,7 +5,7 @@ What is no part of a step stands apart: evaluations, checkpoints, meetings in a 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -60,14 +60,13 @@ class StepTimer:
         self._entered_at = now
 
 
-def split(spent_s: dict[Part, float], compute_s: float, ready_s: Sequence[float], rank: int) -> Split:
-    """The parts of a step, from this worker's clock, its device's time, and when each worker was ready to exchange.
+def split(spent_s: dict[Part, float], compute_s: float, straggler_s: float) -> Split:
+    """The parts of a step, from this worker's clock, its device's time, and how much later the last worker was ready.
 
     A GPU computes behind Python's back: what Python spends waiting for it in later parts is computing, not waiting.
     """
     not_computing_s = max(0.0, spent_s["compute"] + spent_s["exchange"] + spent_s["update"] - compute_s)
     communication_s = min(spent_s["exchange"], not_computing_s)
-    straggler_s = max(ready_s) - ready_s[rank] if ready_s else 0.0
     return Split(
         step_s=sum(spent_s.values()) - spent_s["apart"],
         data_s=spent_s["data"],

@@ -1,1 +1,1 @@
-"""The exact distributed training of a model, and its checkpoints."""
+"""Training: the loop, the optimizer and schedule, evaluation, early stopping, checkpoints and the step log."""

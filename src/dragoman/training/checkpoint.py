@@ -1,15 +1,15 @@
-"""Checkpoints: folders that are whole or absent, written beside the training, read without running anything.
+"""Checkpoints: folders written atomically and in the background, read without running any code.
 
 ```
 checkpoints/
   step-00001000/
-    weights.safetensors      what to translate with: the weights, or their running average
-    trained.safetensors      the weights as trained, only where the above is a running average
-    optimizer.safetensors    the optimizer's state
-    state.json               step, place in the data, scores so far
+    weights.safetensors      weights to translate with: as trained, or their moving average
+    trained.safetensors      weights as trained; only where the above are a moving average
+    optimizer.safetensors    optimizer state
+    state.json               step, position in the data, best scores so far
     model.json               architecture, languages, decoding settings
     tokenizer.model          SentencePiece
-    checksums.json           the hash of every file above
+    checksums.json           hash of every file above
   last -> step-00001000      newest; best-loss and best-bleu likewise
 ```
 """
@@ -34,6 +34,7 @@ from dragoman.errors import DragomanError
 from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
 from dragoman.files import publish_folder, read_json, sweep, sync_folder, write_json
 from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription, read_tensors
+from dragoman.settings import CheckpointSettings
 
 TRAINED_FILE = "trained.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -45,21 +46,21 @@ Record = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a run is, besides its tensors."""
+    """The progress of a run, without its tensors."""
 
     step: int = 0
     position: Position = field(default_factory=Position)
     learning_rate_factor: float = 1.0
-    """Lowered when a run goes back to a checkpoint after steps that were not finite."""
+    """Lowered by each rollback to a checkpoint after steps that were not finite."""
     rollbacks: int = 0
     best: Mapping[str, float] = field(default_factory=dict)
-    """Best validation value so far by metric."""
+    """Best validation value so far, by metric."""
     stale_evaluations: int = 0
     """Evaluations in a row without a better value."""
     loss: float | None = None
     """Validation loss at this step, if it was evaluated."""
     elapsed_s: float = 0.0
-    """Training time over all sessions of the run."""
+    """Training time since the start of the run, resumes included."""
 
     @classmethod
     def from_json(cls, content: Any) -> "TrainingState":
@@ -68,7 +69,7 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A copy of everything that a checkpoint holds, which training no longer touches."""
+    """A copy of the contents of a checkpoint that training no longer touches."""
 
     state: TrainingState
     weights: Mapping[str, Tensor]
@@ -85,7 +86,7 @@ class Snapshot:
 
 
 def copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU that share nothing with the originals."""
+    """Copies on the CPU that share no memory with the originals."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
@@ -94,23 +95,24 @@ def folder_name(step: int) -> str:
 
 
 class Checkpoints:
-    """The checkpoints of a run: writes them in the background, keeps the ones worth keeping."""
+    """The checkpoints of a run: writes them in the background, and prunes old ones."""
 
     def __init__(
-        self, folder: Path, description: ModelDescription, keep_last: int, keep_best: int, record: Record
+        self, folder: Path, description: ModelDescription, settings: CheckpointSettings, record: Record
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._description = description
-        self._keep_last = keep_last
-        self._keep_best = keep_best
+        # The checkpoints to be averaged must be kept until the end.
+        self._keep_last = max(settings.keep_last, settings.average if settings.average_of == "last" else 0)
+        self._keep_best = settings.average if settings.average_of == "best" else 0
         self._record = record
         self._writer: threading.Thread | None = None
-        self._owned = False
+        self._claimed = False
         self.failure = ""
-        """Why the last checkpoint could not be written, if so."""
+        """The reason why the last checkpoint could not be written, if so."""
 
     def save(self, take_snapshot: Callable[[], Snapshot], links: Sequence[str]) -> None:
-        """Copy what is to be saved, and write it while training goes on. Waits for the one before, if need be."""
+        """Take a snapshot, and write it while training continues. Waits for the previous write, if necessary."""
         started = time.perf_counter()
         self.wait()
         snapshot = take_snapshot()
@@ -119,7 +121,7 @@ class Checkpoints:
         self._writer.start()
 
     def wait(self) -> None:
-        """Return when nothing is being written any more."""
+        """Wait for the write in progress, if there is one."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
@@ -127,7 +129,7 @@ class Checkpoints:
     def _write(self, snapshot: Snapshot, links: Sequence[str], stall_s: float) -> None:
         started = time.perf_counter()
         name = folder_name(snapshot.state.step)
-        draft = self._folder / f".{name}.{uuid.uuid4().hex[:8]}"
+        draft = self.folder / f".{name}.{uuid.uuid4().hex[:8]}"
         try:
             draft.mkdir()
             for file, tensors in snapshot.files().items():
@@ -135,15 +137,15 @@ class Checkpoints:
             self._description.write(draft)
             write_json(draft / STATE_FILE, asdict(snapshot.state))
             write_json(draft / CHECKSUMS_FILE, _checksums(draft))
-            publish_folder(draft, self._folder / name)
+            publish_folder(draft, self.folder / name)
             for link in (LAST, *links):
-                point(self._folder / link, name)
+                point(self.folder / link, name)
             self._prune()
         except (OSError, SafetensorError) as error:
             self._fail(snapshot.state.step, draft, error)
             return
         self.failure = ""
-        files = {file.name: file.stat().st_size for file in sorted((self._folder / name).iterdir())}
+        files = {file.name: file.stat().st_size for file in sorted((self.folder / name).iterdir())}
         self._record(
             CheckpointSaved(
                 step=snapshot.state.step,
@@ -156,61 +158,61 @@ class Checkpoints:
         )
 
     def _prune(self) -> None:
-        """Keep the newest, those that links point to, and the best ones that are to be averaged."""
-        present = names(self._folder)
-        linked = {(self._folder / link).resolve().name for link in (LAST, BEST_LOSS, BEST_BLEU)}
-        kept = {*present[: self._keep_last], *best(self._folder, self._keep_best), *linked}
+        """Keep the newest, the targets of links, and the best ones that are to be averaged."""
+        present = names(self.folder)
+        linked = {(self.folder / link).resolve().name for link in (LAST, BEST_LOSS, BEST_BLEU)}
+        kept = {*present[: self._keep_last], *best(self.folder, self._keep_best), *linked}
         for name in present:
             if name not in kept:
-                shutil.rmtree(self._folder / name)
+                shutil.rmtree(self.folder / name)
 
-    def own(self) -> None:
-        """Begin to write here, as the only one: clear away what a killed writer has left."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        if not self._owned:
-            sweep(self._folder)
-        self._owned = True
+    def claim(self) -> None:
+        """Start to write here, as the only writer: remove drafts that a killed writer has left."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._claimed:
+            sweep(self.folder)
+        self._claimed = True
 
-    def newest_whole(self) -> Path | None:
-        """The newest checkpoint that its checksums confirm. Damaged ones are named and passed over."""
-        for name in names(self._folder):
-            problem = find_damage(self._folder / name)
+    def newest_valid(self) -> Path | None:
+        """The newest checkpoint with correct checksums. Damaged ones are reported and skipped."""
+        for name in names(self.folder):
+            problem = find_damage(self.folder / name)
             if problem is None:
-                return self._folder / name
+                return self.folder / name
             self._record(CheckpointRejected(name=name, reason=problem))
         return None
 
     def write_average(self, step: int, chosen: Sequence[str]) -> Path | None:
-        """A model whose weights are the mean of several checkpoints'; None where it could not be written."""
-        draft = self._folder / f".{AVERAGED}.{uuid.uuid4().hex[:8]}"
+        """Write a model with the mean of several checkpoints' weights; None if it could not be written."""
+        draft = self.folder / f".{AVERAGED}.{uuid.uuid4().hex[:8]}"
         try:
             draft.mkdir()
-            save_file(average([self._folder / name for name in chosen]), draft / WEIGHTS_FILE)
+            save_file(average([self.folder / name for name in chosen]), draft / WEIGHTS_FILE)
             self._description.write(draft)
             write_json(draft / STATE_FILE, {"step": step, "average_of": list(chosen)})
             write_json(draft / CHECKSUMS_FILE, _checksums(draft))
-            publish_folder(draft, self._folder / AVERAGED)
+            publish_folder(draft, self.folder / AVERAGED)
         except (OSError, SafetensorError) as error:
             self._fail(step, draft, error)
             return None
-        return self._folder / AVERAGED
+        return self.folder / AVERAGED
 
     def _fail(self, step: int, draft: Path, error: Exception) -> None:
-        """Clear away what could not be finished, and say so: training goes on."""
+        """Remove the draft and report the failure: training continues."""
         shutil.rmtree(draft, ignore_errors=True)
         self.failure = getattr(error, "strerror", None) or str(error)
         self._record(CheckpointFailed(step=step, reason=self.failure))
 
 
 def names(folder: Path) -> list[str]:
-    """Checkpoints of a run, the newest first."""
+    """Names of a run's checkpoints, newest first."""
     return sorted(
         (path.name for path in folder.glob("step-*") if path.is_dir() and not path.is_symlink()), reverse=True
     )
 
 
 def best(folder: Path, count: int) -> list[str]:
-    """The checkpoints with the lowest validation loss, the best first."""
+    """Names of the checkpoints with the lowest validation loss, best first."""
     if count == 0:
         return []
     losses = {name: read_json(folder / name / STATE_FILE)["loss"] for name in names(folder)}
@@ -218,7 +220,7 @@ def best(folder: Path, count: int) -> list[str]:
 
 
 def point(link: Path, target: str) -> None:
-    """Make a symbolic link, or move it, in one step."""
+    """Create or move a symbolic link atomically."""
     draft = link.with_name(f".{link.name}.{uuid.uuid4().hex[:8]}")
     draft.symlink_to(target)
     draft.replace(link)
@@ -226,7 +228,7 @@ def point(link: Path, target: str) -> None:
 
 
 def find_damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint; None where every file is as it was written."""
+    """The damage of a checkpoint; None if every file matches its checksum."""
     try:
         expected = read_json(folder / CHECKSUMS_FILE)
         found = _checksums(folder)
@@ -241,19 +243,19 @@ def find_damage(folder: Path) -> str | None:
 
 
 def identity(folder: Path) -> str:
-    """A name that copies of a checkpoint share, and no other has."""
+    """A hash that copies of a checkpoint share, and no other checkpoint has."""
     return hashlib.sha256((folder / CHECKSUMS_FILE).read_bytes()).hexdigest()[:16]
 
 
 def load(folder: Path) -> Snapshot:
-    """Read a checkpoint back."""
+    """Read a checkpoint."""
     present = [file for file in (WEIGHTS_FILE, TRAINED_FILE, OPTIMIZER_FILE) if (folder / file).exists()]
     state = TrainingState.from_json(read_json(folder / STATE_FILE))
     return Snapshot.from_files(state, {file: read_tensors(folder / file) for file in present})
 
 
 def average(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights, summed in float64 so that their order does not matter."""
+    """The mean of several checkpoints' weights, summed in float64 so that the order does not matter."""
     total: dict[str, Tensor] = {}
     for folder in folders:
         for name, tensor in read_tensors(folder / WEIGHTS_FILE).items():

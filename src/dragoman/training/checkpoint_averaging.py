@@ -1,7 +1,6 @@
-"""The weights of several checkpoints, averaged at the end of a run and judged like any other."""
+"""Checkpoint averaging: the mean of several checkpoints' weights at the end of a run, evaluated like any other."""
 
 import time
-from pathlib import Path
 
 from dragoman.distributed.cluster import Cluster
 from dragoman.events import CheckpointsAveraged
@@ -16,20 +15,22 @@ from dragoman.training.evaluation import Evaluator
 
 def save_average(
     settings: CheckpointSettings,
-    folder: Path,
     checkpoints: Checkpoints,
     architecture: Architecture,
     cluster: Cluster,
     evaluator: Evaluator,
     step: int,
 ) -> CheckpointsAveraged | None:
-    """Average the newest or the best checkpoints of the first worker, who writes; all judge. None: there are none, or
-    the end of the run is not among them."""
+    """Average the newest or the best checkpoints: the main worker writes, all evaluate.
+
+    None if there are no checkpoints, or the last one could not be written.
+    """
     started = time.perf_counter()
     model = Transformer(architecture).to(cluster.device)
     names: list[str] = []
-    if cluster.is_first and not checkpoints.failure:
+    if cluster.is_main and not checkpoints.failure:
         newest = settings.average_of == "last"
+        folder = checkpoints.folder
         names = checkpoint.names(folder) if newest else checkpoint.best(folder, settings.average)
         names = names[: settings.average]
         written = checkpoints.write_average(step, names) if names else None
@@ -37,17 +38,17 @@ def save_average(
             names = []
         else:
             model = load_model(written, cluster.device).model
-    names = cluster.share(names)
+    names = cluster.broadcast_json(names)
     if not names:
         return None
     for tensor in model.state_dict().values():
         cluster.broadcast(tensor, 0)
-    done = evaluator.evaluate(model, step)
+    evaluation = evaluator.evaluate(model, step)
     return CheckpointsAveraged(
         step=step,
         names=names,
-        nll=done.nll,
-        bleu=done.bleu,
-        chrf=done.chrf,
+        nll=evaluation.nll,
+        bleu=evaluation.bleu,
+        chrf=evaluation.chrf,
         averaging_s=time.perf_counter() - started,
     )

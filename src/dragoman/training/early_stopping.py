@@ -1,8 +1,9 @@
-"""Whether a run still gets better: the best values so far, and for how long none was bettered."""
+"""Early stopping: the best validation values so far, and the number of evaluations without a better one."""
 
 from dataclasses import replace
 
 from dragoman.events import EvaluationDone
+from dragoman.settings import EvaluationSettings
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import TrainingState
 
@@ -10,17 +11,23 @@ HIGHER_IS_BETTER = frozenset({"bleu", "chrf"})
 _LINKS = {"loss": checkpoint.BEST_LOSS, "bleu": checkpoint.BEST_BLEU}
 
 
-def take_in(state: TrainingState, done: EvaluationDone, patience_metric: str) -> tuple[TrainingState, list[str]]:
-    """The state after an evaluation, and the links that this step's checkpoint has earned."""
-    values = {"loss": done.nll, "bleu": done.bleu, "chrf": done.chrf}
-    better = {name: value for name, value in values.items() if value is not None and _betters(state, name, value)}
+def update_best(
+    state: TrainingState, evaluation: EvaluationDone, patience_metric: str
+) -> tuple[TrainingState, list[str]]:
+    """The state after an evaluation, and the links (best-loss, best-bleu) that move to this step's checkpoint."""
+    values = {"loss": evaluation.nll, "bleu": evaluation.bleu, "chrf": evaluation.chrf}
+    better = {name: value for name, value in values.items() if value is not None and _is_better(state, name, value)}
     stale = 0 if patience_metric in better else state.stale_evaluations + 1
-    after = replace(state, best={**state.best, **better}, loss=done.nll, stale_evaluations=stale)
+    after = replace(state, best={**state.best, **better}, loss=evaluation.nll, stale_evaluations=stale)
     return after, [link for name, link in _LINKS.items() if name in better]
 
 
-def _betters(state: TrainingState, metric: str, value: float) -> bool:
-    known = state.best.get(metric)
-    if known is None:
+def patience_exhausted(state: TrainingState, settings: EvaluationSettings) -> bool:
+    return bool(settings.patience) and state.stale_evaluations >= settings.patience
+
+
+def _is_better(state: TrainingState, metric: str, value: float) -> bool:
+    best = state.best.get(metric)
+    if best is None:
         return True
-    return value > known if metric in HIGHER_IS_BETTER else value < known
+    return value > best if metric in HIGHER_IS_BETTER else value < best

@@ -1,9 +1,9 @@
-"""How good a model is on the validation set: loss by all workers together, and BLEU and chrF of its translations."""
+"""Evaluation on the validation set: loss, BLEU and chrF, with the work shared by all workers."""
 
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -29,7 +29,7 @@ class Quality:
 
 
 class TranslationJudge(Protocol):
-    """Translates and scores. Handed in, because searching for translations is a later stage than training."""
+    """Translates and scores. Passed in, because decoding is a later stage than training."""
 
     def translate(self, model: Transformer, lines: Sequence[str]) -> list[str]: ...
 
@@ -38,14 +38,14 @@ class TranslationJudge(Protocol):
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates a model, with the work shared by the workers; all of them get the same result."""
+    """Evaluates a model. All workers take part and get the same result."""
 
     settings: Settings
     data: DataSet
     cluster: Cluster
     precision: Precision
     judge: TranslationJudge
-    micro_tokens: int
+    micro_batch_tokens: int
 
     def evaluate(self, model: Transformer, step: int) -> EvaluationDone:
         started = time.perf_counter()
@@ -59,8 +59,10 @@ class Evaluator:
         if translations:
             sources, references = self.data.text("valid")
             # Every worker has all translations, but only one needs to score them.
-            scored = self.judge.score(translations, references[: len(translations)]) if self.cluster.is_first else None
-            quality = self.cluster.share(scored)
+            scores = None
+            if self.cluster.is_main:
+                scores = asdict(self.judge.score(translations, references[: len(translations)]))
+            quality = Quality(**self.cluster.broadcast_json(scores))
             samples = [
                 {"source": source, "reference": reference, "translation": translation}
                 for source, reference, translation in islice(
@@ -82,30 +84,34 @@ class Evaluator:
         )
 
     def _losses(self, model: Transformer) -> tuple[float, float, int]:
-        """Sums over the whole validation set of the smoothed loss and of the plain one, and its tokens."""
+        """Sums over the validation set of the smoothed loss and of the negative log-likelihood, and its tokens."""
         pairs = self.data.pairs("valid")
         longest = int(pairs.lengths().max())
         budget = max(longest, self.settings.batch.tokens)
-        feed = DataLoader(pairs, self.data.tokenizer, budget, seed=0, micro_tokens=max(longest, self.micro_tokens))
+        loader = DataLoader(
+            pairs, self.data.tokenizer, budget, seed=0, micro_batch_tokens=max(longest, self.micro_batch_tokens)
+        )
         sums = torch.zeros(3, dtype=torch.float64)
-        shares = feed.shares(Position(), [1.0] * self.cluster.world, self.cluster.rank)
-        for share in shares:
-            for piece in share.pieces:
+        device, label_smoothing = self.cluster.device, self.settings.training.label_smoothing
+        for batch in loader.batches(Position(), [1.0] * self.cluster.world_size, self.cluster.rank):
+            for micro_batch in batch.micro_batches:
                 with self.precision.autocast():
-                    loss_sum, nll_sum = model(piece.to(self.cluster.device), self.settings.training.label_smoothing)
-                sums += torch.stack([loss_sum, nll_sum, loss_sum.new_tensor(piece.labels.numel())]).double().cpu()
-            if share.next_position.epoch > 0:
+                    loss_sum, nll_sum = model(micro_batch.to(device), label_smoothing)
+                tokens = loss_sum.new_tensor(micro_batch.labels.numel())
+                sums += torch.stack([loss_sum, nll_sum, tokens]).double().cpu()
+            if batch.next_position.epoch > 0:
                 break
-        loss, nll, tokens = torch.tensor(self.cluster.gather(sums.tolist()), dtype=torch.float64).sum(dim=0).tolist()
-        return loss, nll, int(tokens)
+        by_worker = torch.tensor(self.cluster.all_gather_json(sums.tolist()), dtype=torch.float64)
+        loss, nll, count = by_worker.sum(dim=0).tolist()
+        return loss, nll, int(count)
 
     def _translate(self, model: Transformer) -> list[str]:
-        """Translations of the first validation sentences, in order; each worker does every n-th."""
+        """Translations of the first validation sentences, in order; each worker translates every n-th."""
         if not self.settings.evaluation.bleu:
             return []
         lines = self.data.text("valid")[0]
         lines = lines[: self.settings.evaluation.sentences or len(lines)]
-        rank, world = self.cluster.rank, self.cluster.world
+        rank, world_size = self.cluster.rank, self.cluster.world_size
         with self.precision.autocast():
-            parts = self.cluster.gather(self.judge.translate(model, lines[rank::world]))
-        return [parts[number % world][number // world] for number in range(len(lines))]
+            parts = self.cluster.all_gather_json(self.judge.translate(model, lines[rank::world_size]))
+        return [parts[number % world_size][number // world_size] for number in range(len(lines))]

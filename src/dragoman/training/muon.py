@@ -1,8 +1,8 @@
-"""Muon (Jordan et al. 2024): updates of matrices whose directions all count alike.
+"""Muon (Jordan et al. 2024): momentum updates of matrices, orthogonalised by Newton-Schulz iteration.
 
-torch has one too, which takes the matrices one after the other: two thousand small kernels a step. Here all matrices
-of a shape go through the products together. A fused projection is several matrices that only lie together, and each
-of them is taken by itself. Each update is scaled to the size that AdamW's would have, so that one rate suits both.
+torch's own Muon processes the matrices one after the other: two thousand small kernels a step. Here all matrices of a
+shape are batched. A fused projection holds several matrices, and each of them is orthogonalised by itself. Each update
+is scaled to the size of an AdamW update, so that one learning rate suits both.
 """
 
 import math
@@ -12,24 +12,24 @@ import torch
 from torch import Tensor, nn
 
 MOMENTUM = 0.95
-ROUNDS = 5
+ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the polynomial that drives singular values towards 1: steep at 0, and near enough to 1 after five rounds."""
-ADAMW_SIZE = 0.2
-"""Root mean square of what AdamW typically changes a weight by, in units of the rate (Liu et al. 2025)."""
+"""Of the polynomial that drives singular values towards 1: steep at 0, close to 1 after five iterations."""
+ADAMW_RMS = 0.2
+"""Typical root mean square of an AdamW update, in units of the learning rate (Liu et al. 2025)."""
 EPSILON = 1e-7
 
 Place = tuple[int, int]
-"""A parameter by its number, and one of the matrices in it."""
+"""Index of a parameter, and of a matrix in it."""
 
 
 class Muon(torch.optim.Optimizer):
-    """`parts` says of how many matrices, one on top of the other, each parameter consists."""
+    """Muon for matrix parameters. `parts`: the number of matrices stacked in each parameter."""
 
     found_inf: Tensor | None = None
-    """Where it is set, on the parameters' device: 1 lets a step change nothing, as for torch's fused optimizers."""
+    """If set, on the parameters' device: 1 makes a step change nothing, as in torch's fused optimizers."""
     grad_scale: Tensor | None = None
-    """What gradients are divided by; it makes no difference to the direction of an update, and little to the mean."""
+    """Divisor of the gradients. It does not change the direction of an update, and the momentum only slightly."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], parts: Sequence[int], weight_decay: float) -> None:
         super().__init__([{"params": list(parameters)}], {"lr": 0.0, "weight_decay": weight_decay})
@@ -40,7 +40,7 @@ class Muon(torch.optim.Optimizer):
         self._parts = list(parts)
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (none is ever given)
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (never used)
         group = self.param_groups[0]
         parameters: list[Tensor] = group["params"]
         means = [self._mean(parameter) for parameter in parameters]
@@ -51,7 +51,7 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
         for shape, places in self._groups.items():
             matrices = torch.stack([updates[number].chunk(self._parts[number])[part] for number, part in places])
-            directions = orthogonal(matrices) * (-rate * ADAMW_SIZE * math.sqrt(max(shape)))
+            directions = orthogonal(matrices) * (-rate * ADAMW_RMS * math.sqrt(max(shape)))
             targets = [parameters[number].chunk(self._parts[number])[part] for number, part in places]
             torch._foreach_add_(targets, list(directions.unbind()))
 
@@ -61,7 +61,7 @@ class Muon(torch.optim.Optimizer):
             gradients = list(torch._foreach_div(gradients, self.grad_scale))
         if self.found_inf is None:
             return gradients
-        # A gradient that equals the mean leaves it as it is.
+        # A gradient equal to the momentum leaves it unchanged.
         skipping = self.found_inf > 0
         return [torch.where(skipping, mean, gradient) for gradient, mean in zip(gradients, means, strict=True)]
 
@@ -74,12 +74,12 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """About the nearest matrices with orthogonal rows or columns, [n, rows, columns] bfloat16, by Newton and Schulz."""
+    """Approximately the nearest orthogonal matrices, [n, rows, columns] bfloat16, by Newton-Schulz iteration."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
     x = (matrices.mT if tall else matrices).bfloat16()
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=EPSILON)
-    for _ in range(ROUNDS):
+    for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x

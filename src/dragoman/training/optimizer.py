@@ -1,4 +1,4 @@
-"""How gradients change the weights: AdamW, Muon for the matrices, and a running average of the weights."""
+"""The optimizer: AdamW for all parameters, or Muon for the matrices and AdamW for the rest."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ from dragoman.training.muon import Muon
 
 
 class Optimizer:
-    """One or two of torch's optimizers, driven by one rate, whose state is a flat dictionary of named tensors."""
+    """One or two torch optimizers with one learning rate, whose state is a flat dictionary of named tensors."""
 
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -32,25 +32,31 @@ class Optimizer:
             )
         )
 
-    def step(self, rate: float) -> None:
+    def step(self, learning_rate: float) -> None:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = learning_rate
             optimizer.step()
 
-    def step_unread(self, rate: float, loss: Tensor, norm: Tensor, limit: float) -> None:
-        """The same on a GPU, with the gradient clipped to `limit`, unless that is 0, and nothing changed where the loss
-        or the norm is not finite; without waiting to know either.
-        """
+    def clip_and_step(self, learning_rate: float, norm: float, clip_norm: float) -> None:
+        """A step with the gradient clipped to `clip_norm`; 0 is no clipping."""
+        if clip_norm and norm > clip_norm:
+            torch._foreach_mul_(
+                [parameter.grad for *_, parameter in self._owned() if parameter.grad is not None], clip_norm / norm
+            )
+        self.step(learning_rate)
+
+    def clip_and_step_if_finite(self, learning_rate: float, loss: Tensor, norm: Tensor, clip_norm: float) -> None:
+        """The same on a GPU, without waiting to know loss and norm: nothing changes where one is not finite."""
         found_inf = (~(loss + norm).isfinite()).float()
-        grad_scale = (norm / limit).clamp(min=1.0) if limit else None
+        grad_scale = (norm / clip_norm).clamp(min=1.0) if clip_norm else None
         for optimizer in self._optimizers:
             optimizer.found_inf, optimizer.grad_scale = found_inf, grad_scale  # type: ignore[attr-defined]
-        self.step(rate)
+        self.step(learning_rate)
         for optimizer in self._optimizers:
             optimizer.found_inf = optimizer.grad_scale = None  # type: ignore[attr-defined]
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """All state as tensors, named `parameter/quantity`."""
         return {
             f"{name}/{quantity}": torch.as_tensor(value)
@@ -58,7 +64,7 @@ class Optimizer:
             for quantity, value in optimizer.state.get(parameter, {}).items()
         }
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         by_parameter: dict[str, dict[str, Tensor]] = {}
         for key, value in state.items():
             name, _, quantity = key.rpartition("/")
@@ -77,36 +83,13 @@ class Optimizer:
                     yield next(names), optimizer, parameter
 
 
-class EMA:
-    """An exponential moving average of the weights: smoother than any single step's."""
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self._decay = decay
-        self._parameters = dict(model.named_parameters())
-        self.weights = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
-
-    @torch.no_grad()
-    def update(self, step: int) -> None:
-        # Early on the average would remember the random start: it follows faster then.
-        decay = min(self._decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.weights.values()), list(self._parameters.values()), 1 - decay)
-
-    @torch.no_grad()
-    def swap(self) -> None:
-        """Exchange the model's weights and the average; a second call puts them back."""
-        for name, parameter in self._parameters.items():
-            kept = parameter.detach().clone()
-            parameter.copy_(self.weights[name])
-            self.weights[name].copy_(kept)
-
-
 def _is_matrix(name: str, parameter: Tensor) -> bool:
-    """Weights of linear layers. Embeddings are tables, not maps, and are treated like the rest."""
+    """True for the weights of linear layers. Embeddings are lookup tables, not linear maps."""
     return parameter.ndim == 2 and "embedding" not in name
 
 
 def _parts(name: str) -> int:
-    """How many matrices lie together in one parameter. A gated feed-forward's two halves count as one."""
+    """Number of matrices fused in one parameter. A gated feed-forward's two halves count as one."""
     return next((count for fused, count in _FUSED.items() if fused in name), 1)
 
 

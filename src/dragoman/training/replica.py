@@ -1,35 +1,89 @@
-"""All that a worker keeps of a run: the weights, their running average, the optimizer, and what an exchange owes."""
+"""One worker's copy of everything in training: model, optimizer, moving average, exchange state and progress."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
-from dragoman.distributed.exchange import Exchange
+import torch
+from torch import Tensor
+
+from dragoman.distributed import choose_exchange
+from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.exchange.interface import Exchange
+from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
+from dragoman.settings import Settings
 from dragoman.training.checkpoint import Snapshot, TrainingState, copy_tensors
-from dragoman.training.optimizer import EMA, Optimizer
+from dragoman.training.ema import EMA
+from dragoman.training.optimizer import Optimizer
 
 
 @dataclass
 class Replica:
-    """One worker's copy of the model in training, the same on all of them whenever they have met."""
+    """Equal on all workers whenever they are synchronised."""
 
     model: Transformer
-    updater: Optimizer
-    average: EMA | None
+    optimizer: Optimizer
+    ema: EMA | None
     exchange: Exchange
+    state: TrainingState = field(default_factory=TrainingState)
+    step_complete: bool = True
+    """True once all work due after the last step (evaluation, checkpoint) is done."""
 
-    def snapshot(self, state: TrainingState) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """A copy on the CPU that training no longer touches."""
         trained = copy_tensors(self.model.state_dict())
-        optimizer = copy_tensors({**self.updater.state(), **self.exchange.state()})
-        if self.average is None:
-            return Snapshot(state, trained, None, optimizer)
-        return Snapshot(state, copy_tensors(self.average.weights), trained, optimizer)
+        optimizer = copy_tensors({**self.optimizer.state_dict(), **self.exchange.state_dict()})
+        if self.ema is None:
+            return Snapshot(self.state, trained, None, optimizer)
+        return Snapshot(self.state, copy_tensors(self.ema.weights), trained, optimizer)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Take a snapshot's place."""
+    def restore(self, snapshot: Snapshot, *, step_complete: bool = True) -> None:
+        """Replace everything by a snapshot."""
         self.model.load_state_dict(dict(snapshot.trained or snapshot.weights))
-        self.updater.load_state(snapshot.optimizer)
-        if self.average is not None:
+        self.optimizer.load_state_dict(snapshot.optimizer)
+        if self.ema is not None:
             for name, tensor in snapshot.weights.items():
-                self.average.weights[name].copy_(tensor)
-        self.exchange.load_state(snapshot.optimizer)
+                self.ema.weights[name].copy_(tensor)
+        self.exchange.load_state_dict(snapshot.optimizer)
+        self.state, self.step_complete = snapshot.state, step_complete
+
+    def gradient_norm(self) -> Tensor:
+        """The global norm of the gradient, on the device."""
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients)
+
+    def apply_gradients(
+        self, learning_rate: float, clip_norm: float, loss: Tensor, norm: Tensor, is_finite: bool | None
+    ) -> None:
+        """Update the weights and their average, unless the step is not finite; None: the device decides by itself."""
+        learning_rate *= self.exchange.learning_rate_factor
+        if is_finite is None:
+            self.optimizer.clip_and_step_if_finite(learning_rate, loss, norm, clip_norm)
+        elif is_finite:
+            self.optimizer.clip_and_step(learning_rate, float(norm), clip_norm)
+        if self.ema is not None and is_finite is not False:
+            self.ema.update(self.state.step)
+
+    def add_elapsed(self, seconds: float) -> None:
+        self.state = replace(self.state, elapsed_s=self.state.elapsed_s + seconds)
+
+    @contextmanager
+    def averaged_weights(self) -> Iterator[None]:
+        """Put the moving average, if there is one, in the model's place for an evaluation."""
+        if self.ema is not None:
+            self.ema.swap()
+        try:
+            yield
+        finally:
+            if self.ema is not None:
+                self.ema.swap()
+
+
+def build_replica(settings: Settings, architecture: Architecture, cluster: Cluster) -> Replica:
+    """A replica with random weights, before the exchange method is chosen."""
+    torch.manual_seed(settings.training.seed)
+    model = Transformer(architecture).to(cluster.device)
+    decay = settings.optimizer.ema_decay
+    plain = choose_exchange.build(choose_exchange.Choice("plain"), settings.exchange, cluster, list(model.parameters()))
+    return Replica(model, Optimizer(model, settings.optimizer), EMA(model, decay) if decay else None, plain)

@@ -1,6 +1,6 @@
-"""The learning rate at each step, as pure functions. `docs/train.md` shows the shapes and says when to use which.
+"""Learning-rate schedules as pure functions. `docs/train.md` shows their shapes and when to use which.
 
-Steps count from 1, so that the first update already has a rate above zero.
+Steps count from 1, so that the first update has a rate above zero.
 """
 
 import math
@@ -8,8 +8,8 @@ import math
 from dragoman.settings import ScheduleSettings
 
 
-def rate_at(step: int, schedule: ScheduleSettings, total_steps: int, d_model: int) -> float:
-    """The rate of one step."""
+def learning_rate_at(step: int, schedule: ScheduleSettings, total_steps: int, d_model: int) -> float:
+    """The learning rate of one step."""
     if schedule.policy == "inverse_sqrt":
         return inverse_sqrt(step, schedule.learning_rate, schedule.warmup_steps, d_model)
     if step <= schedule.warmup_steps:
@@ -26,10 +26,10 @@ def rate_at(step: int, schedule: ScheduleSettings, total_steps: int, d_model: in
     return schedule.learning_rate
 
 
-def inverse_sqrt(step: int, rate: float, warmup_steps: int, d_model: int) -> float:
-    """The original's: linear growth, then decay with the inverse square root of the step, lower for wider models.
+def inverse_sqrt(step: int, factor: float, warmup_steps: int, d_model: int) -> float:
+    """Linear warm-up, then inverse square root decay; lower for wider models (Vaswani et al. 2017).
 
-    Growth and decay meet at `warmup_steps`; with none, the decay begins at once.
+    Without warm-up steps, the decay begins at once.
     """
-    growth = step * warmup_steps**-1.5 if warmup_steps else math.inf
-    return float(rate * d_model**-0.5 * min(step**-0.5, growth))
+    warmup = step * warmup_steps**-1.5 if warmup_steps else math.inf
+    return float(factor * d_model**-0.5 * min(step**-0.5, warmup))

@@ -1,22 +1,21 @@
-"""How a run introduces itself: who trains what, on what."""
+"""The events that open a run: its workers, model and data."""
 
 from collections.abc import Sequence
 
 import torch
 
 from dragoman import __version__
-from dragoman.corpus.dataset import Manifest, Volume
+from dragoman.corpus.dataset import Manifest, TextCounts
 from dragoman.distributed.cluster import Cluster
 from dragoman.events import DataOpened, RunStarted
 from dragoman.model.architecture import token_flops
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
-from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
 
 
-def describe_start(
-    run: RunFolder,
+def run_started(
+    run: str,
     cluster: Cluster,
     workers: Sequence[str],
     model: Transformer,
@@ -25,12 +24,12 @@ def describe_start(
     resumed_step: int,
     settings: Settings,
 ) -> RunStarted:
-    flops_per_source_token, flops_per_target_token = token_flops(model.architecture)
+    source_flops, target_flops = token_flops(model.architecture)
     return RunStarted(
-        run=run.path.name,
+        run=run,
         version=__version__,
         torch_version=torch.__version__,
-        world_size=cluster.world,
+        world_size=cluster.world_size,
         workers=list(workers),
         device=torch.cuda.get_device_name(cluster.device) if cluster.device.type == "cuda" else "CPU",
         host=cluster.host,
@@ -39,14 +38,14 @@ def describe_start(
         data_hash=manifest.identity,
         resumed_step=resumed_step,
         total_steps=settings.training.steps,
-        flops_per_source_token=flops_per_source_token,
-        flops_per_target_token=flops_per_target_token,
+        flops_per_source_token=source_flops,
+        flops_per_target_token=target_flops,
         settings=settings.model_dump(mode="json"),
     )
 
 
-def describe_data(manifest: Manifest) -> DataOpened:
-    before = sum((source.before for source in manifest.sources), Volume())
+def data_opened(manifest: Manifest) -> DataOpened:
+    before = sum((source.before for source in manifest.sources), TextCounts())
     train = manifest.splits["train"]
     return DataOpened(
         name=manifest.name,

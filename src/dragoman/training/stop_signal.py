@@ -1,4 +1,4 @@
-"""How a run is asked to stop: the first signal ends the step and saves; a second Ctrl-C leaves at once."""
+"""Stopping a run: the first signal ends the step and saves; a second Ctrl-C exits at once."""
 
 import os
 import signal
@@ -23,13 +23,13 @@ def handling(handle: Callable[[int, FrameType | None], None], *numbers: signal.S
 
 
 class StopSignal:
-    """Whether someone asked this worker to stop."""
+    """True in `requested` once this worker was asked to stop."""
 
     def __init__(self) -> None:
         self.requested = False
         self._interrupts = 0
 
-    def handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the form of a signal handler)
+    def handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (signature of a signal handler)
         self.requested = True
         # Only Ctrl-C counts: an agent that stops its workers sends SIGTERM after the terminal has sent SIGINT.
         self._interrupts += number == signal.SIGINT

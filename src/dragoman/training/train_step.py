@@ -1,13 +1,13 @@
-"""This worker's part of each step's gradient: its share of the batch, forwards and backwards through the model."""
+"""Forward and backward: this worker's part of a step's gradient, micro-batch by micro-batch."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dragoman.batching.data_loader import DataLoader, WorkerBatch
 from dragoman.batching.packing import Batch
-from dragoman.distributed.cluster import Cluster
 from dragoman.events import Event, MicroBatchesSplit
 from dragoman.model.cuda_graph import GraphedPass
 from dragoman.model.dropout import seed_dropout
@@ -15,76 +15,101 @@ from dragoman.model.out_of_memory import is_out_of_memory
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.settings import TrainingSettings
+from dragoman.telemetry.device_timer import DeviceTimer
 
-SEED_STRIDE = 1_000_003  # A prime: seeds of different steps and ranks do not meet.
+SEED_STRIDE = 1_000_003  # A prime, so that seeds of different steps and ranks do not coincide.
 
 
-class Gradients:
-    """Adds up the gradients of shares in the model's parameters.
+@dataclass(frozen=True)
+class WorkerGradients:
+    """The result of one worker's forward and backward passes; the gradients themselves are in the parameters."""
 
-    Where the feed gives pieces of few fixed sizes, the model runs compiled, and what it does is recorded and replayed.
+    losses: Tensor
+    """Sums of the loss with label smoothing and of the negative log-likelihood over the worker's tokens, [2]."""
+    micro_batches: int
+    compute_s: float
+
+
+class TrainStep:
+    """Accumulates the gradients of a worker's batch in the model's parameters.
+
+    Where the loader pads micro-batches to fixed sizes, the model runs compiled, and its passes are CUDA graphs.
     """
 
     def __init__(
         self,
         model: Transformer,
-        feed: DataLoader,
+        loader: DataLoader,
         precision: Precision,
         settings: TrainingSettings,
-        cluster: Cluster,
+        device: torch.device,
         record: Callable[[Event], None],
     ) -> None:
         self._model = model
-        self._feed = feed
+        self._loader = loader
         self._precision = precision
         self._settings = settings
-        self._cluster = cluster
+        self._device = device
         self._record = record
-        self._sums = torch.zeros(2, device=cluster.device)
-        self._target_tokens = torch.ones((), device=cluster.device)
+        self._timer = DeviceTimer(device)
+        self._losses = torch.zeros(2, device=device)
+        self._batch_tokens = torch.ones((), device=device)
         self._parameters = list(model.parameters())
-        self._seeds: Tensor | None = None
-        self._run: Callable[[Batch], None] = self._pass
-        if feed.fixed_sizes:
+        self._dropout_seeds: Tensor | None = None
+        self._run: Callable[[Batch], None] = self._forward_backward
+        if loader.fixed_sizes:
             model.compile_for_training()
-            self._seeds = seed_dropout(model, cluster.device)
-            self._run = GraphedPass(self._pass, self._parameters, cluster.device)
+            self._dropout_seeds = seed_dropout(model, device)
+            self._run = GraphedPass(self._forward_backward, self._parameters, device)
 
-    def __call__(self, share: WorkerBatch, step: int) -> tuple[Tensor, int]:
-        """Sums of both losses over the share, and the number of pieces it took.
+    def __call__(self, batch: WorkerBatch, step: int, rank: int) -> WorkerGradients:
+        """Run all micro-batches forward and backward."""
+        self._timer.start()
+        losses, micro_batches = self._accumulate(batch, step, rank)
+        self._timer.stop()
+        return WorkerGradients(losses, micro_batches, self._timer.seconds)
 
-        A share that does not fit into memory is cut further and taken again. The others wait at the exchange, and
-        nothing that they see changes.
+    @property
+    def last_compute_s(self) -> float:
+        """Compute time of the last batch; 0 before the first."""
+        return self._timer.seconds
+
+    def _accumulate(self, batch: WorkerBatch, step: int, rank: int) -> tuple[Tensor, int]:
+        """The loss sums and the number of micro-batches.
+
+        A batch that does not fit in memory is split further and run again. The other workers wait at the exchange, and
+        nothing changes for them.
         """
-        limit = self._feed.micro_tokens
-        pieces = share.pieces if share.micro_tokens <= limit else self._feed.cut(share.pairs, limit)
-        self._target_tokens.fill_(share.target_tokens)
+        limit = self._loader.micro_batch_tokens
+        fits = batch.micro_batch_tokens <= limit
+        micro_batches = batch.micro_batches if fits else self._loader.split(batch.pairs, limit)
+        self._batch_tokens.fill_(batch.target_tokens)
         while True:
-            self._seed(step)
-            self._sums.zero_()
+            self._seed(step, rank)
+            self._losses.zero_()
             try:
-                for number, piece in enumerate(pieces):
-                    self._add(piece, first=number == 0)
-                return self._sums.clone(), len(pieces)
+                for number, micro_batch in enumerate(micro_batches):
+                    self._add_gradients(micro_batch, first=number == 0)
+                return self._losses.clone(), len(micro_batches)
             except RuntimeError as error:
-                if not is_out_of_memory(error) or len(pieces) >= len(share.pairs):
+                if not is_out_of_memory(error) or len(micro_batches) >= len(batch.pairs):
                     raise
                 reason = str(error).splitlines()[0]
             # Outside of the handler, so that the failed pass and its memory are gone.
             self._model.zero_grad()
-            limit = self._feed.micro_tokens = max(1, limit // 2)
-            pieces = self._feed.cut(share.pairs, limit)
-            self._record(MicroBatchesSplit(step=step, micro_batches=len(pieces), reason=reason))
+            limit = self._loader.micro_batch_tokens = max(1, limit // 2)
+            micro_batches = self._loader.split(batch.pairs, limit)
+            self._record(MicroBatchesSplit(step=step, micro_batches=len(micro_batches), reason=reason))
 
-    def _add(self, piece: Batch, first: bool) -> None:
-        """Add the gradients of a piece to those that there are; a recorded pass can only write them anew."""
-        if self._seeds is not None:
-            self._seeds.random_(-(2**31), 2**31)
-        if first or self._seeds is None:
-            self._run(piece)
+    def _add_gradients(self, micro_batch: Batch, *, first: bool) -> None:
+        """Add a micro-batch's gradients to the present ones. A CUDA graph can only overwrite them."""
+        if self._dropout_seeds is not None:
+            self._dropout_seeds.random_(-(2**31), 2**31)
+        if first or self._dropout_seeds is None:
+            self._run(micro_batch)
             return
         totals = [gradient.clone() for gradient in self._gradients()]
-        self._run(piece)
+        self._run(micro_batch)
         torch._foreach_add_(totals, self._gradients())
         for parameter, total in zip(self._parameters, totals, strict=True):
             parameter.grad = total
@@ -92,13 +117,13 @@ class Gradients:
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
-    def _seed(self, step: int) -> None:
-        """A seed for every step and worker: dropout is the same again after a resume, whatever ran before."""
-        seed = (self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + self._cluster.rank
-        torch.manual_seed(seed % 2**63)  # It takes no more bits.
+    def _seed(self, step: int, rank: int) -> None:
+        """A seed for every step and rank: dropout is the same again after a resume."""
+        seed = (self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + rank
+        torch.manual_seed(seed % 2**63)  # torch takes no more bits.
 
-    def _pass(self, piece: Batch) -> None:
+    def _forward_backward(self, micro_batch: Batch) -> None:
         with self._precision.autocast():
-            loss, nll = self._model(piece.to(self._cluster.device, non_blocking=True), self._settings.label_smoothing)
-        (loss / self._target_tokens).backward()
-        self._sums += torch.stack([loss.detach(), nll])
+            loss, nll = self._model(micro_batch.to(self._device, non_blocking=True), self._settings.label_smoothing)
+        (loss / self._batch_tokens).backward()
+        self._losses += torch.stack([loss.detach(), nll])

@@ -1,11 +1,11 @@
-"""The demo corpus: English-German sentence pairs generated from a grammar and a lexicon of our own.
+"""The demo corpus: English-German sentence pairs generated from a small grammar and lexicon.
 
-A clause is drawn once, as a structure that belongs to neither language (`author`, `clause`), and written twice
-(`english`, `german`), so both sides are right by construction, and each English sentence has exactly one translation.
+Each sentence is drawn as a language-independent structure (`sentence_generator`, `clause_structure`) and then written
+in both languages (`english`, `german`). So both sides are correct, and each English sentence has one translation.
 
-The test set asks for more than memory: some combinations of words (an adjective with a noun, a verb with its object)
-are held out. Every test sentence contains one, and no sentence of the training or validation set contains any, though
-all their words occur there in other company.
+The test set measures generalization: some word combinations (an adjective with a noun, a verb with its object) are held
+out. Every test sentence contains one of them, and no training or validation sentence does, although all words of the
+test set occur there in other combinations.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from dragoman.corpus.demo.clause_structure import Attribute, NounPhrase, Sentenc
 from dragoman.corpus.demo.english import english
 from dragoman.corpus.demo.german import german
 from dragoman.corpus.demo.lexicon import Lexicon, Noun, load_lexicon
-from dragoman.corpus.demo.sentence_generator import Author
+from dragoman.corpus.demo.sentence_generator import SentenceGenerator
 
-HELD_OUT_SHARE = 0.04
-FEWEST_PARTNERS = 6
-"""A word that goes with fewer nouns than this keeps them all, so that what remains still shows its use."""
-SHORTEST_WORDS, LONGEST_WORDS = 3, 16
+HELD_OUT_FRACTION = 0.04
+MIN_NOUNS = 6
+"""Combinations are held out only of words that combine with at least this many nouns, so that enough remain."""
+MIN_WORDS, MAX_WORDS = 3, 16
 
 Combination = tuple[str, str]
 """An adjective or a verb, and a noun: ("red", "apple"), ("to eat", "apple")."""
@@ -31,37 +31,37 @@ Combination = tuple[str, str]
 
 @dataclass(frozen=True)
 class DemoCorpus:
-    """Pairs of English and German sentences. No English sentence occurs twice, within a set or between two."""
+    """Pairs of English and German sentences. No English sentence occurs twice in the three sets."""
 
     train: list[tuple[str, str]]
     valid: list[tuple[str, str]]
     test: list[tuple[str, str]]
-    """Sentences with a combination of words that neither of the other sets contains."""
+    """Sentences with a word combination that the other sets do not contain."""
 
 
 def generate(pairs: int, seed: int = 1, *, valid: int = 500, test: int = 500) -> DemoCorpus:
-    """A corpus of `pairs` training pairs, and of `valid` and `test` further ones; the same for the same arguments."""
+    """Generate `pairs` training pairs and further `valid` and `test` pairs. The same arguments give the same corpus."""
     lexicon, rng = load_lexicon(), random.Random(seed)
     held_out = held_out_combinations(lexicon, seed)
-    author = Author(lexicon, rng)
+    generator = SentenceGenerator(lexicon, rng)
     seen: set[str] = set()
-    familiar: list[tuple[str, str]] = []
-    unfamiliar: list[tuple[str, str]] = []
-    while len(familiar) < pairs + valid or len(unfamiliar) < test:
-        sentence = author.sentence()
+    training: list[tuple[str, str]] = []
+    testing: list[tuple[str, str]] = []
+    while len(training) < pairs + valid or len(testing) < test:
+        sentence = generator.sentence()
         source = english(sentence)
-        if source in seen or not SHORTEST_WORDS <= source.count(" ") + 1 <= LONGEST_WORDS:
+        if source in seen or not MIN_WORDS <= source.count(" ") + 1 <= MAX_WORDS:
             continue
         seen.add(source)
-        chosen = familiar if held_out.isdisjoint(combinations(sentence)) else unfamiliar
-        chosen.append((source, german(sentence)))
-    # Short sentences come early, because they soon repeat: the validation set is drawn from the whole.
-    rng.shuffle(familiar)
-    return DemoCorpus(familiar[valid : valid + pairs], familiar[:valid], unfamiliar[:test])
+        split = training if held_out.isdisjoint(combinations(sentence)) else testing
+        split.append((source, german(sentence)))
+    # Short sentences come first, because they soon repeat: shuffle before the validation set is taken.
+    rng.shuffle(training)
+    return DemoCorpus(training[valid : valid + pairs], training[:valid], testing[:test])
 
 
 def version() -> str:
-    """Changes with grammar and lexicon, so that text kept from another state of them is told apart."""
+    """A hash of grammar and lexicon, to recognise text that another version generated."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.iterdir()):
         if path.suffix in (".py", ".toml"):
@@ -70,19 +70,19 @@ def version() -> str:
 
 
 def held_out_combinations(lexicon: Lexicon, seed: int) -> frozenset[Combination]:
-    """The combinations that only the test set of this seed contains."""
-    partners = [(f"to {verb.key}", verb.object) for verb in lexicon.verbs.values()]
-    partners += [(adjective.en, adjective.of) for adjective in lexicon.adjectives.values()]
+    """The combinations that occur only in the test set of this seed."""
+    nouns_of = [(f"to {verb.key}", verb.object) for verb in lexicon.verbs.values()]
+    nouns_of += [(adjective.en, adjective.of) for adjective in lexicon.adjectives.values()]
     candidates = [
         (word, noun.en)
-        for word, nouns in partners
-        if len(nouns) >= FEWEST_PARTNERS
+        for word, nouns in nouns_of
+        if len(nouns) >= MIN_NOUNS
         for noun in nouns
         if isinstance(noun, Noun)
     ]
-    # A generator of its own: what is held out depends on the seed alone, not on the sentences drawn.
+    # A separate random generator: the selection depends only on the seed, not on the sentences drawn.
     rng = random.Random(f"held out {seed}")
-    return frozenset(rng.sample(candidates, round(len(candidates) * HELD_OUT_SHARE)))
+    return frozenset(rng.sample(candidates, round(len(candidates) * HELD_OUT_FRACTION)))
 
 
 def combinations(sentence: Sentence) -> Iterator[Combination]:

@@ -1,4 +1,4 @@
-"""What a sentence says, before either language says it: the structures that english.py and german.py linearise."""
+"""The language-independent structure of sentences, which english.py and german.py turn into text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Case(Enum):
 
 
 class Person(Enum):
-    """Pronouns. English "you" is always the polite "Sie" here, so that it has one translation."""
+    """Pronouns. English "you" is always the polite "Sie", so that it has only one translation."""
 
     I = "I"  # noqa: E741 - the pronoun
     YOU = "you"
@@ -27,7 +27,7 @@ class Person(Enum):
 
 
 class Agreement(Enum):
-    """The three verb forms that the subjects of this corpus need, each named by a pronoun."""
+    """The three verb forms that occur, each named after a pronoun."""
 
     I = 0  # noqa: E741
     SHE = 1
@@ -70,7 +70,7 @@ class Pronoun:
 
 @dataclass(frozen=True)
 class Interrogative:
-    """Who, or what."""
+    """The pronoun "who" or "what"."""
 
     animate: bool
 
@@ -82,13 +82,13 @@ class NounPhrase:
     plural: bool = False
     adjective: Adjective | None = None
     owner: "NounPhrase | Name | None" = None
-    """A possessor makes the phrase definite: "the teacher's dog"."""
+    """An owner makes the phrase definite: "the teacher's dog"."""
     count: Phrase | None = None
-    """A numeral in the place of the determiner."""
+    """A numeral instead of the determiner."""
 
     @property
     def indefinite(self) -> bool:
-        """Whether German negates it with "kein" and places it late."""
+        """True if German negates it with "kein" and puts it late in the clause."""
         return self.owner is None and self.determiner in (
             Determiner.INDEFINITE,
             Determiner.BARE,
@@ -131,21 +131,22 @@ class Clause:
     oblique: Adposition | None = None
     attribute: Attribute | Phrase | None = None
     place: Adposition | Phrase | None = None
-    company: Adposition | Phrase | None = None
+    means: Adposition | Phrase | None = None
+    """By which transport: "by train"."""
     time: Phrase | None = None
     frequency: Phrase | None = None
-    """An adverb that English puts before the verb: often, never, already."""
+    """An adverb before the English verb: often, never, already."""
     manner: Phrase | None = None
     asked: Phrase | None = None
     """An interrogative adverb: when, why, where."""
     front: str | None = "subject"
-    """The place that comes first, by its name in this class; nothing, in a yes/no question."""
+    """The field of this class that comes first; None in a yes/no question."""
 
 
 @dataclass(frozen=True)
 class Sentence:
     main: Clause
-    link: Conjunction | None = None
+    conjunction: Conjunction | None = None
     dependent: Clause | None = None
     dependent_first: bool = False
 
@@ -159,8 +160,8 @@ def agreement_of(subject: Nominal) -> Agreement:
 
 
 def noun_phrases(clause: Clause) -> Iterator[NounPhrase]:
-    """Every noun phrase of a clause, owners included."""
-    adpositions = (part for part in (clause.oblique, clause.place, clause.company) if isinstance(part, Adposition))
+    """All noun phrases of a clause, including owners."""
+    adpositions = (part for part in (clause.oblique, clause.place, clause.means) if isinstance(part, Adposition))
     than = clause.attribute.than if isinstance(clause.attribute, Attribute) else None
     found: list[Nominal | None] = [clause.subject, clause.direct, clause.recipient, than]
     found += [adposition.nominal for adposition in adpositions]

@@ -1,4 +1,4 @@
-"""English: word forms and word order for the structures of clause.py."""
+"""English text for the structures of clause_structure.py: word forms and word order."""
 
 from functools import cache
 
@@ -35,19 +35,19 @@ SIBILANTS = ("s", "x", "z", "ch", "sh")
 
 
 def english(sentence: Sentence) -> str:
-    """The sentence as English text, with its capital and its full stop."""
-    mark = "?" if sentence.main.mood is Mood.QUESTION else "."
+    """The sentence as English text, with capital letter and final punctuation."""
+    punctuation = "?" if sentence.main.mood is Mood.QUESTION else "."
     words = finite_clause(sentence.main)
-    link, dependent = sentence.link, sentence.dependent
-    if link is not None and dependent is not None:
-        if link.joins == "infinitive":
-            words = f"{words} {link.en} {infinitive_clause(dependent)}"
+    conjunction, dependent = sentence.conjunction, sentence.dependent
+    if conjunction is not None and dependent is not None:
+        if conjunction.joins == "infinitive":
+            words = f"{words} {conjunction.en} {infinitive_clause(dependent)}"
         elif sentence.dependent_first:
-            words = f"{link.en} {finite_clause(dependent)}, {words}"
+            words = f"{conjunction.en} {finite_clause(dependent)}, {words}"
         else:
-            comma = "," if link.joins == "coordinate" else ""
-            words = f"{words}{comma} {link.en} {finite_clause(dependent)}"
-    return words[0].upper() + words[1:] + mark
+            comma = "," if conjunction.joins == "coordinate" else ""
+            words = f"{words}{comma} {conjunction.en} {finite_clause(dependent)}"
+    return words[0].upper() + words[1:] + punctuation
 
 
 def finite_clause(clause: Clause) -> str:
@@ -70,7 +70,7 @@ def infinitive_clause(clause: Clause) -> str:
 
 
 def verb_group(clause: Clause, supported: bool) -> tuple[str, str]:
-    """The finite auxiliary ("" where there is none) and the rest of the verb; `supported` asks for do, does, did."""
+    """The finite auxiliary (or "") and the rest of the verb; `supported` requires do, does or did."""
     agreement, verb = agreement_of(clause.subject), clause.verb
     past = clause.tense is Tense.PAST
     if clause.modal is not None:
@@ -99,7 +99,7 @@ def do_form(agreement: Agreement, past: bool) -> str:
 
 
 def fronted(clause: Clause) -> str:
-    """What stands before the subject: an adverbial, or the thing asked for. The subject itself needs no word here."""
+    """The words before the subject: an adverbial, or what is asked for."""
     match clause.front:
         case "time" if clause.time:
             return clause.time.en
@@ -132,7 +132,7 @@ def after_verb(clause: Clause) -> str:
         adverbial(clause.manner),
         oblique,
         adverbial(clause.place),
-        adverbial(clause.company),
+        adverbial(clause.means),
         time,
     )
 

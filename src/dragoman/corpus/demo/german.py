@@ -1,7 +1,7 @@
-"""German: word order for the structures of clause.py. The forms come from morphology.py.
+"""German text for the structures of clause_structure.py: word order. The word forms come from morphology.py.
 
 A clause is a verbal frame around a middle field. Only the frame differs between clause types: the finite verb is second
-in a statement, first in a yes/no question, last in a subordinate clause, and absent in an infinitive.
+in a statement, first in a yes/no question, last in a subordinate clause, and absent in an infinitive clause.
 """
 
 from collections.abc import Iterator
@@ -42,17 +42,17 @@ from dragoman.corpus.demo.morphology import (
 
 
 def german(sentence: Sentence) -> str:
-    """The sentence as German text, with its capital and its full stop."""
-    mark = "?" if sentence.main.mood is Mood.QUESTION else "."
-    link, dependent = sentence.link, sentence.dependent
-    if link is None or dependent is None:
+    """The sentence as German text, with capital letter and final punctuation."""
+    punctuation = "?" if sentence.main.mood is Mood.QUESTION else "."
+    conjunction, dependent = sentence.conjunction, sentence.dependent
+    if conjunction is None or dependent is None:
         words = verb_second(sentence.main)
-    elif sentence.dependent_first:  # the whole clause takes the first place, so the verb follows at once
-        words = f"{link.de} {verb_final(dependent)}, {verb_first(sentence.main)}"
+    elif sentence.dependent_first:  # The clause takes the first position, so the verb follows it.
+        words = f"{conjunction.de} {verb_final(dependent)}, {verb_first(sentence.main)}"
     else:
-        build = {"subordinate": verb_final, "coordinate": verb_second, "infinitive": zu_infinitive}[link.joins]
-        words = f"{verb_second(sentence.main)}, {join(link.de, build(dependent))}"
-    return words[0].upper() + words[1:] + mark
+        build = {"subordinate": verb_final, "coordinate": verb_second, "infinitive": zu_infinitive}[conjunction.joins]
+        words = f"{verb_second(sentence.main)}, {join(conjunction.de, build(dependent))}"
+    return words[0].upper() + words[1:] + punctuation
 
 
 def verb_second(clause: Clause) -> str:
@@ -60,10 +60,10 @@ def verb_second(clause: Clause) -> str:
         return f"bitte {verb_first(clause)}"
     if clause.front is None:
         return verb_first(clause)
-    places = dict(middle_field(clause))
-    first = places.pop(clause.front)
+    fields = dict(middle_field(clause))
+    first = fields.pop(clause.front)
     finite, final = main_frame(clause)
-    return join(first, finite, *places.values(), final)
+    return join(first, finite, *fields.values(), final)
 
 
 def verb_first(clause: Clause) -> str:
@@ -78,13 +78,13 @@ def verb_final(clause: Clause) -> str:
 
 
 def zu_infinitive(clause: Clause) -> str:
-    places = dict(middle_field(clause))
-    del places["subject"]
-    return join(*places.values(), infinitive(clause.verb, with_zu=True))
+    fields = dict(middle_field(clause))
+    del fields["subject"]
+    return join(*fields.values(), infinitive(clause.verb, with_zu=True))
 
 
 def main_frame(clause: Clause) -> tuple[str, str]:
-    """Both sides of the frame in a main clause, where a simple verb sheds its separable prefix."""
+    """Both parts of the frame in a main clause, where a simple verb loses its separable prefix."""
     finite, final = verbal_frame(clause)
     return finite, final or clause.verb.prefix
 
@@ -101,31 +101,31 @@ def verbal_frame(clause: Clause) -> tuple[str, str]:
             return AUXILIARY["werden"][agreement.value], infinitive(verb)
         case Tense.PAST if verb.preterite:
             return preterite_form(verb.preterite, agreement), ""
-        case _:  # spoken German tells the past in the perfect
+        case _:  # Spoken German uses the perfect for the past.
             return AUXILIARY[verb.aux][agreement.value], past_participle(verb)
 
 
 def middle_field(clause: Clause) -> Iterator[tuple[str, str]]:
-    """The places of a clause in their German order, each with its words; the caller takes out the one that is fronted.
+    """The fields of a clause in German order, each with its words; the caller removes the one that comes first.
 
-    Pronouns come first, then definite objects, then time, adverbs and "nicht", and what is new (indefinite) after that.
+    Pronouns come first, then definite objects, then time, adverbs and "nicht", then indefinite objects.
     """
     yield "subject", nominal(clause.subject, Case.NOMINATIVE)
     kein = clause.negated and is_indefinite(clause.direct)
     objects = [("recipient", clause.recipient, Case.DATIVE), ("direct", clause.direct, Case.ACCUSATIVE)]
     early = [entry for entry in objects if entry[1] is not None and not is_indefinite(entry[1])]
-    for place, part, case in sorted(early, key=lambda entry: not isinstance(entry[1], Pronoun)):
+    for field, part, case in sorted(early, key=lambda entry: not isinstance(entry[1], Pronoun)):
         if part is not None:
-            yield place, nominal(part, case)
+            yield field, nominal(part, case)
     yield "time", adverbial(clause.time)
     yield "asked", adverbial(clause.asked)
     yield "frequency", adverbial(clause.frequency)
     yield "negation", "nicht" if clause.negated and not kein else ""
-    for place, part, case in objects:
+    for field, part, case in objects:
         if part is not None and is_indefinite(part):
-            yield place, nominal(part, case, negated=kein)
+            yield field, nominal(part, case, negated=kein)
     yield "manner", adverbial(clause.manner)
-    yield "company", adverbial(clause.company)
+    yield "means", adverbial(clause.means)
     yield "oblique", adverbial(clause.oblique)
     yield "place", adverbial(clause.place)
     yield "attribute", attribute(clause.attribute)
@@ -170,7 +170,7 @@ def nominal(part: Nominal, case: Case, negated: bool = False) -> str:
 
 
 def noun_phrase(phrase: NounPhrase, case: Case, negated: bool = False) -> str:
-    """Determiner, adjective and noun in agreement. A name owns from the left ("Annas Hund"), a noun from the right."""
+    """Determiner, adjective and noun in agreement. A name as owner comes first ("Annas Hund"), a noun last."""
     column = column_of(phrase.noun, phrase.plural)
     noun = decline_noun(phrase.noun, case, phrase.plural)
     determiner = phrase.determiner

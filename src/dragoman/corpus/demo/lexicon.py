@@ -1,4 +1,4 @@
-"""The words of the demo corpus: `lexicon.toml`, read into typed entries whose kinds are resolved to words."""
+"""The words of the demo corpus: `lexicon.toml` as typed entries, with kinds resolved to words."""
 
 import tomllib
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from typing import Any
 
 LEXICON_PATH = Path(__file__).with_name("lexicon.toml")
 GENDER_OF_ARTICLE = {"der": "m", "die": "f", "das": "n"}
-VERB_PLACES = ("subject", "object", "recipient", "of", "at", "to")
+VERB_PARTICIPANTS = ("subject", "object", "recipient", "of", "at", "to")
 
 
-# Entries compare by identity: each word exists once, and identity hashes keep the caches of its forms quick.
+# Entries compare by identity: each word exists once, and identity hashes make the caches of word forms fast.
 @dataclass(frozen=True, eq=False)
 class Noun:
     en: str
@@ -25,9 +25,9 @@ class Noun:
     weak: bool = False
     mass: bool = False
     at: Sequence[str] | None = None
-    """The English and the German preposition for being there."""
+    """The English and German prepositions for being there."""
     to: Sequence[str] | None = None
-    """The English and the German preposition for going there."""
+    """The English and German prepositions for going there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +46,10 @@ Referent = Noun | Name
 
 @dataclass(frozen=True, eq=False)
 class Verb:
-    """A verb, the forms that no rule gives, and the words that may fill its places."""
+    """A verb, its irregular forms, and the words that can be its participants."""
 
     key: str
-    """Tells apart two uses of one English verb, "wait" and "wait.for"."""
+    """Distinguishes uses of one English verb, such as "wait" and "wait.for"."""
     en: str
     de: str
     en_particle: str = ""
@@ -66,25 +66,25 @@ class Verb:
     object: Sequence[Referent] = ()
     recipient: Sequence[Referent] = ()
     oblique: Sequence[str] | None = None
-    """The English and the German preposition of its complement, and the case that it governs."""
+    """The English and German prepositions of its complement, and the German case."""
     of: Sequence[Referent] = ()
     at: Sequence[Referent] = ()
     to: Sequence[Referent] = ()
     spot: str | None = None
-    """The case of "on the table": dative where a thing lies, accusative where it is put."""
+    """The case of "on the table": dative for where a thing lies, accusative for where it is put."""
     means: Sequence[str] = ()
     manner: Sequence[str] = ()
     clause: str | None = None
-    """The link to the clause that completes it: that, whether, to."""
+    """The conjunction of its complement clause: that, whether, to."""
     place_needed: bool = False
     says_to: bool = False
-    """English says "to" before the recipient: "explains the plan to the boy"."""
+    """English puts "to" before the recipient: "explains the plan to the boy"."""
     stative: bool = False
     involuntary: bool = False
     definite: bool = False
     indefinite: bool = False
     many: bool = False
-    """Large numbers of its objects are natural."""
+    """Large numbers of objects are plausible."""
     own_pattern: bool = False
     weight: int = 1
 
@@ -131,20 +131,14 @@ class Lexicon:
     verbs: dict[str, Verb]
     adjectives: dict[str, Adjective]
     modals: dict[str, Modal]
-    links: dict[str, Conjunction]
+    conjunctions: dict[str, Conjunction]
     phrases: dict[str, tuple[Phrase, ...]]
     """By section: manner, frequency, aspect, time.present, weekday, ..."""
-
-    def lemmas(self) -> set[str]:
-        """Every English headword, as it is counted in the corpus."""
-        words: set[str] = {word.en for kind in self.kinds.values() for word in kind}
-        words |= {verb.en for verb in self.verbs.values()} | set(self.adjectives) | set(self.modals) | set(self.links)
-        return words | {phrase.en for section in self.phrases.values() for phrase in section}
 
 
 @cache
 def load_lexicon() -> Lexicon:
-    """The shipped lexicon, read once a process."""
+    """The shipped lexicon, read once per process."""
     data = tomllib.loads(LEXICON_PATH.read_text(encoding="utf-8"))
     kinds: dict[str, tuple[Referent, ...]] = {}
     for kind, entries in data["noun"].items():
@@ -153,14 +147,14 @@ def load_lexicon() -> Lexicon:
     for kind, names in data["name"].items():
         kinds[kind] = kinds.get(kind, ()) + tuple(Name(en, de, kind) for en, de in names.items())
 
-    def resolve(wanted: Sequence[str]) -> tuple[Referent, ...]:
-        """The words that a list of groups, kinds and single nouns stands for, each once."""
+    def resolve(names: Sequence[str]) -> tuple[Referent, ...]:
+        """The words of a list of groups, kinds and single nouns, each once."""
         words: list[Referent] = []
-        for want in wanted:
-            if want in data["group"]:
-                words += resolve(data["group"][want])
+        for name in names:
+            if name in data["group"]:
+                words += resolve(data["group"][name])
             else:
-                words += kinds[want] if want in kinds else (nouns[want],)
+                words += kinds[name] if name in kinds else (nouns[name],)
         return tuple(dict.fromkeys(words))
 
     def verb(key: str, entry: dict[str, Any]) -> Verb:
@@ -169,7 +163,7 @@ def load_lexicon() -> Lexicon:
         fields: dict[str, Any] = {"subject": ["people"], **entry}
         fields |= {"key": key, "en": en, "en_particle": en_particle}
         fields |= {"de": stem, "prefix": prefix} if bar else {}
-        fields |= {place: resolve(fields[place]) for place in VERB_PLACES if place in fields}
+        fields |= {field: resolve(fields[field]) for field in VERB_PARTICIPANTS if field in fields}
         return Verb(**fields)
 
     adjectives = {
@@ -183,7 +177,7 @@ def load_lexicon() -> Lexicon:
         verbs={key: verb(key, entry) for key, entry in data["verb"].items()},
         adjectives=adjectives,
         modals={key: Modal(key=key, **entry) for key, entry in data["modal"].items()},
-        links={en: Conjunction(en=en, **entry) for en, entry in data["link"].items()},
+        conjunctions={en: Conjunction(en=en, **entry) for en, entry in data["conjunction"].items()},
         phrases={name: tuple(Phrase(en, de) for en, de in section.items()) for name, section in sections.items()},
     )
 

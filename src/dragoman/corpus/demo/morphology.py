@@ -1,7 +1,7 @@
 """German word forms: articles, adjective endings, nouns, pronouns and verbs.
 
-Tables are written as a grammar prints them: rows are cases (nominative, accusative, dative, genitive), columns are
-masculine, feminine, neuter and plural. A dash is "no ending".
+Tables are laid out as in grammar books: rows are cases (nominative, accusative, dative, genitive), columns are
+masculine, feminine, neuter and plural. A dash means no ending.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ COLUMNS = ("m", "f", "n", "pl")
 
 
 def read_table(text: str) -> dict[tuple[Case, str], str]:
-    """A table of forms or endings by case and column."""
+    """Parse a table of forms or endings, by case and column."""
     rows = [line.split() for line in text.strip().splitlines()]
     return {
         (case, column): "" if form == "-" else form
@@ -123,7 +123,7 @@ def decline_adjective(adjective: Adjective, declension: str, case: Case, column:
 
 @cache
 def decline_determiner(determiner: Determiner, case: Case, column: str, negated: bool) -> str:
-    """The determiner's form; under negation, "ein" and the bare phrase become "kein"."""
+    """The form of the determiner; if negated, "ein" and a missing article become "kein"."""
     if negated and determiner in (Determiner.INDEFINITE, Determiner.BARE):
         return "kein" + EIN_WORD_ENDING[case, column]
     if determiner is Determiner.DEFINITE:
@@ -136,7 +136,7 @@ def decline_determiner(determiner: Determiner, case: Case, column: str, negated:
 
 
 def declension_after(determiner: Determiner, negated: bool) -> str:
-    """Which adjective endings follow: the less the determiner shows, the more the adjective must."""
+    """The declension of an adjective after a determiner: strong if the determiner does not show case and gender."""
     if determiner is Determiner.DEFINITE or determiner in DER_WORD:
         return "weak"
     return "mixed" if determiner in EIN_WORD or negated else "strong"
@@ -182,7 +182,7 @@ def past_participle(verb: Verb) -> str:
 
 @cache
 def infinitive(verb: Verb, with_zu: bool = False) -> str:
-    """ "aufmachen"; with zu "aufzumachen", but "zu lesen"."""
+    """The infinitive: "aufmachen"; with zu "aufzumachen", without a prefix "zu lesen"."""
     if not with_zu:
         return verb.prefix + verb.de
     return f"{verb.prefix}zu{verb.de}" if verb.prefix else f"zu {verb.de}"

@@ -1,4 +1,4 @@
-"""Numbers, money, dates and clock times in both languages, where punctuation and idiom differ."""
+"""Numbers, prices, dates and times of day in both languages."""
 
 from dragoman.corpus.demo.lexicon import Phrase
 
@@ -7,14 +7,14 @@ GERMAN_NUMERALS = "null eins zwei drei vier fünf sechs sieben acht neun zehn el
 
 
 def number(value: int) -> Phrase:
-    """Words up to twelve, figures beyond; thousands are grouped by a comma in English and a point in German."""
+    """A number in words up to twelve, else in digits, with a comma (English) or point (German) for thousands."""
     if value < len(ENGLISH_NUMERALS):
         return Phrase(ENGLISH_NUMERALS[value], GERMAN_NUMERALS[value])
     return Phrase(f"{value:,}", f"{value:,}".replace(",", "."))
 
 
 def price(cents: int) -> Phrase:
-    """An amount as the object of "cost", which is accusative."""
+    """A price as the object of "cost", in the accusative."""
     euros, rest = divmod(cents, 100)
     if cents == 100:
         return Phrase("one euro", "einen Euro")
@@ -30,7 +30,7 @@ def date(day: int, month: Phrase, year: int | None = None) -> Phrase:
 
 
 def clock_time(hour: int, minute: int) -> Phrase:
-    """A time of day from one to eleven: "half past three" is "halb vier", half way to four."""
+    """A time of day from one to eleven: "half past three" is "halb vier", literally half four."""
     this, following = number(hour), number(hour + 1)
     if minute == 0:
         return Phrase(f"at {this.en} o'clock", f"um {'ein' if hour == 1 else this.de} Uhr")

@@ -1,4 +1,4 @@
-"""Draws the parts of clauses: noun phrases, places and times that make sense together."""
+"""Generates the parts of clauses: noun phrases, places and times that make sense together."""
 
 import random
 from collections.abc import Sequence
@@ -48,8 +48,8 @@ PERSONAL_KINDS = ("person", "kin", "woman_name", "man_name")
 FIRST_YEAR, LAST_YEAR = 2005, 2024
 
 
-class Phrases:
-    """Draws phrases from a lexicon with a generator of random numbers."""
+class PhraseGenerator:
+    """Draws phrases at random from a lexicon."""
 
     def __init__(self, lexicon: Lexicon, rng: random.Random) -> None:
         self.lexicon = lexicon
@@ -65,8 +65,8 @@ class Phrases:
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
 
-    def one_of(self, items: Sequence[T]) -> T:
-        # Not rng.choice: this is half of the time that a corpus takes, and a float does for such short lists.
+    def choose(self, items: Sequence[T]) -> T:
+        # Not rng.choice: this takes half the time of the generator, and a float is precise enough for short lists.
         return items[int(self.rng.random() * len(items))]
 
     # People and things
@@ -74,24 +74,24 @@ class Phrases:
     def subject(self, verb: Verb, positive: bool = True) -> Nominal:
         if not verb.subject:
             return Pronoun(Person.IT)
-        word = self.one_of(verb.subject)
+        word = self.choose(verb.subject)
         if is_person(word) and self.chance(0.3):
-            return Pronoun(self.one_of(PEOPLE))
+            return Pronoun(self.choose(PEOPLE))
         if positive and isinstance(word, Noun) and word.kind == "person" and self.chance(0.06):
             return NounPhrase(word, Determiner.EVERY)
         return self.nominal(word, indefinite=0.1 if positive else 0)
 
     def object(self, word: Referent, indefinite: float, pronoun: float = 0.25) -> Nominal:
         if is_person(word) and self.chance(pronoun):
-            return Pronoun(self.one_of(PEOPLE))
+            return Pronoun(self.choose(PEOPLE))
         return self.nominal(word, indefinite / 3 if is_person(word) else indefinite)
 
     def nominal(self, word: Referent, indefinite: float = 0.0) -> Nominal:
         return word if isinstance(word, Name) else self.noun_phrase(word, indefinite)
 
     def noun_phrase(self, noun: Noun, indefinite: float = 0.0) -> NounPhrase:
-        """A phrase around the noun; `indefinite` is the chance of "a book", "books" or "milk"."""
-        adjective = self.one_of(self.adjectives_of[noun]) if self.adjectives_of[noun] and self.chance(0.3) else None
+        """A noun phrase; `indefinite` is the probability of "a book", "books" or "milk"."""
+        adjective = self.choose(self.adjectives_of[noun]) if self.adjectives_of[noun] and self.chance(0.3) else None
         plural = noun.plural is not None and self.chance(0.2)
         if noun.kind == "kin":
             return self.owned(noun, plural, adjective)
@@ -104,10 +104,10 @@ class Phrases:
         return NounPhrase(noun, determiner, plural, adjective)
 
     def owned(self, noun: Noun, plural: bool, adjective: Adjective | None) -> NounPhrase:
-        """Somebody's: "my dog", "Anna's dog", "the teacher's dog"."""
+        """A phrase with an owner: "my dog", "Anna's dog", "the teacher's dog"."""
         if self.chance(0.6):
-            return NounPhrase(noun, self.one_of(POSSESSIVES), plural, adjective)
-        word = self.one_of(self.owners)
+            return NounPhrase(noun, self.choose(POSSESSIVES), plural, adjective)
+        word = self.choose(self.owners)
         owner = (
             word if isinstance(word, Name) else NounPhrase(word, plural=word.plural is not None and self.chance(0.15))
         )
@@ -115,7 +115,7 @@ class Phrases:
 
     def counted(self, noun: Noun, many: bool) -> NounPhrase:
         count = self.rng.randrange(13, 60) if many and self.chance(0.4) else self.rng.randrange(2, 13)
-        adjective = self.one_of(self.adjectives_of[noun]) if self.adjectives_of[noun] and self.chance(0.2) else None
+        adjective = self.choose(self.adjectives_of[noun]) if self.adjectives_of[noun] and self.chance(0.2) else None
         return NounPhrase(
             noun, Determiner.BARE, plural=True, adjective=adjective, count=numbers_and_dates.number(count)
         )
@@ -123,9 +123,9 @@ class Phrases:
     # Places and times
 
     def place(self, word: Referent, going: bool = False) -> Adposition:
-        """Being somewhere is dative, going somewhere accusative, but for "zu" and "nach"."""
+        """Location takes the dative, direction the accusative, except with "zu" and "nach"."""
         pair = word.to if going else word.at
-        assert pair is not None, f"{word.en} is no place"
+        assert pair is not None, f"{word.en} is not a place"
         en, de = pair
         case = Case.ACCUSATIVE if going and de not in ("zu", "nach") else Case.DATIVE
         return Adposition(en, de, case, self.place_phrase(word))
@@ -133,38 +133,38 @@ class Phrases:
     def place_phrase(self, word: Referent) -> Nominal:
         if isinstance(word, Name):
             return word
-        adjective = self.one_of(self.adjectives_of[word]) if self.adjectives_of[word] and self.chance(0.15) else None
+        adjective = self.choose(self.adjectives_of[word]) if self.adjectives_of[word] and self.chance(0.15) else None
         return NounPhrase(word, Determiner.DEFINITE, adjective=adjective)
 
     def spot(self, case: Case) -> Adposition:
-        en, de = self.one_of(SPOTS)
-        return Adposition(en, de, case, self.place_phrase(self.one_of(self.spot_nouns)))
+        en, de = self.choose(SPOTS)
+        return Adposition(en, de, case, self.place_phrase(self.choose(self.spot_nouns)))
 
     def time(self, tense: Tense) -> Phrase:
-        """An adverbial that fits the tense. The simple past always has one, so that "they read" is never in doubt."""
+        """A time adverbial for the tense. The simple past always has one: "they read" alone is ambiguous."""
         section = self.lexicon.phrases
         if tense is Tense.PRESENT:
-            return self.clock() if self.chance(0.25) else self.one_of(section["time.present"])
+            return self.clock() if self.chance(0.25) else self.choose(section["time.present"])
         if self.chance(0.2):
-            day = self.one_of(section["weekday"])
+            day = self.choose(section["weekday"])
             return Phrase(f"on {day.en}", f"am {day.de}")
         if tense is Tense.FUTURE:
             if self.chance(0.15):
-                return numbers_and_dates.date(self.rng.randrange(1, 29), self.one_of(section["month"]))
-            return self.one_of(section["time.future"])
+                return numbers_and_dates.date(self.rng.randrange(1, 29), self.choose(section["month"]))
+            return self.choose(section["time.future"])
         if self.chance(0.2):
             year = self.rng.randrange(FIRST_YEAR, LAST_YEAR + 1)
-            return numbers_and_dates.date(self.rng.randrange(1, 29), self.one_of(section["month"]), year)
+            return numbers_and_dates.date(self.rng.randrange(1, 29), self.choose(section["month"]), year)
         if self.chance(0.1):
             year = self.rng.randrange(FIRST_YEAR, LAST_YEAR + 1)
             return Phrase(f"in {year}", f"im Jahr {year}")
         if self.chance(0.2):
-            span, count = self.one_of(section["span"]), numbers_and_dates.number(self.rng.randrange(2, 11))
+            span, count = self.choose(section["span"]), numbers_and_dates.number(self.rng.randrange(2, 11))
             return Phrase(f"{count.en} {span.en} ago", f"vor {count.de} {span.de}")
-        return self.one_of(section["time.past"])
+        return self.choose(section["time.past"])
 
     def clock(self) -> Phrase:
-        minute = self.rng.randrange(1, 60) if self.chance(0.3) else self.one_of((0, 15, 30, 45))
+        minute = self.rng.randrange(1, 60) if self.chance(0.3) else self.choose((0, 15, 30, 45))
         return numbers_and_dates.clock_time(self.rng.randrange(1, 12), minute)
 
 
@@ -174,7 +174,7 @@ def is_person(part: Nominal | Referent) -> bool:
 
 
 def pronoun_for(subject: Nominal) -> Pronoun | None:
-    """The pronoun that may take the subject up again in the next clause, where it is beyond doubt."""
+    """The pronoun that can refer to the subject in the next clause, if it is unambiguous."""
     if isinstance(subject, Pronoun):
         return None if subject.person is Person.IT else subject
     if isinstance(subject, Name):

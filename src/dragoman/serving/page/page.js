@@ -1,176 +1,186 @@
-// The page: sends what is typed, shows sentences as they come. Text is only ever put in as text, never as markup.
+// The translate page: sends text while the user types, and shows sentences as they arrive.
+// All content is inserted as text, never as HTML.
 
-const PAUSE_MS = 250; // after the last key before a translation begins
-const REMEMBER_AFTER_MS = 1500; // without a change, a translation is worth remembering
-const HISTORY_LENGTH = 30;
-const DOUBTS = [0.3, 0.5, 0.7]; // below these, a word is marked ever more faintly
+import { ServerError, getJson, post, readJsonLines } from "./api_client.js";
+import { addToHistory, clearHistory, load, loadHistory, save } from "./storage.js";
+
+const TYPING_PAUSE_MS = 250; // without a key press before the text is sent
+const HISTORY_DELAY_MS = 1500; // without a change before a translation is added to the history
+const ALTERNATIVES = 5;
+const UNCERTAIN_BELOW = [0.3, 0.5, 0.7]; // confidence limits of the three highlights, strongest first
 
 const $ = (id) => document.getElementById(id);
 const page = {
-  source: $("source"), target: $("target"), from: $("source-language"), to: $("target-language"), model: $("model"),
-  swap: $("swap"), copy: $("copy"), clear: $("clear"), count: $("count"), status: $("status"), file: $("file"),
-  alternatives: $("alternatives"), confidence: $("confidence"), history: $("history"), list: $("history-list"),
+  source: $("source"), target: $("target"), sourceLanguage: $("source-language"), targetLanguage: $("target-language"),
+  model: $("model"), swap: $("swap"), copy: $("copy"), clear: $("clear"), count: $("count"), status: $("status"),
+  file: $("file"), alternatives: $("alternatives"), highlight: $("highlight"), history: $("history"),
 };
 
 let languages = [];
 let models = [];
 let settings = {};
-let sentences = []; // of the translation on show: source, text, glue, alternatives, words
-let running = null; // the request under way
-let pause, settled;
+let sentences = []; // of the translation shown: source, text, glue, alternatives, words
+let currentRequest = null;
+let typingTimer, historyTimer;
 
-const read = (key, fallback) => { try { return JSON.parse(localStorage.getItem(key)) ?? fallback; } catch { return fallback; } };
-const write = (key, value) => { try { localStorage.setItem(key, JSON.stringify(value)); } catch { /* a full or closed store costs only comfort */ } };
-
-async function begin() {
-  applyTheme(read("theme", null));
-  page.confidence.checked = read("doubts", false);
-  page.target.classList.toggle("doubts", page.confidence.checked);
-  [languages, models, settings] = await Promise.all(["languages", "models", "frontend/settings"].map(async (path) => (await fetch(path)).json()));
+async function start() {
+  applyTheme(load("theme", null));
+  page.highlight.checked = load("highlight", false);
+  page.target.classList.toggle("highlight", page.highlight.checked);
+  [languages, models, settings] = await Promise.all(["languages", "models", "frontend/settings"].map(getJson));
   $("key-form").hidden = !settings.asksForKeys || Boolean(sessionStorage.getItem("key"));
-  page.file.accept = settings.fileFormats.map((form) => "." + form).join(",");
-  $("engine").textContent = models.map((model) => `${model.name} (${model.compute_type}, beam ${model.beam})`).join(", ");
+  page.file.accept = settings.fileFormats.map((extension) => "." + extension).join(",");
+  $("upload").title = `Translate a file. Supported formats: ${page.file.accept.replaceAll(",", ", ")}`;
+  $("models").textContent = models
+    .map((model) => `${model.name} (${model.compute_type}, beam ${model.beam})`).join(", ");
   const sources = languages.filter((language) => language.targets.length);
-  fill(page.from, [["auto", "Detect language"], ...sources.map((language) => [language.code, nameOf(language)])]);
-  const last = read("direction", [sources[0].code, sources[0].targets[0]]);
-  page.from.value = sources.some((language) => language.code === last[0]) || last[0] === "auto" ? last[0] : sources[0].code;
-  offerTargets(last[1]);
-  showCount();
+  const sourceOptions = sources.map((language) => [language.code, displayName(language)]);
+  setOptions(page.sourceLanguage, [["auto", "Detect language"], ...sourceOptions]);
+  const [source, target] = load("direction", [sources[0].code, sources[0].targets[0]]);
+  const isKnown = source === "auto" || sources.some((language) => language.code === source);
+  page.sourceLanguage.value = isKnown ? source : sources[0].code;
+  updateTargets(target);
+  updateCount();
 }
 
-function nameOf(language) {
-  try { return new Intl.DisplayNames([navigator.language], { type: "language" }).of(language.code); } catch { return language.name; }
+function displayName(language) {
+  try {
+    return new Intl.DisplayNames([navigator.language], { type: "language" }).of(language.code);
+  } catch {
+    return language.name;
+  }
 }
 
-function fill(select, entries) {
+function setOptions(select, entries) {
   select.replaceChildren(...entries.map(([value, text]) => new Option(text, value)));
 }
 
-function offerTargets(wanted = page.to.value) {
-  const codes = page.from.value === "auto"
-    ? languages.filter((language) => models.some((model) => model.target === language.code)).map((language) => language.code)
-    : languages.find((language) => language.code === page.from.value).targets;
-  fill(page.to, codes.map((code) => [code, nameOf(languages.find((language) => language.code === code))]));
-  page.to.value = codes.includes(wanted) ? wanted : codes[0];
-  const fitting = fittingModels(page.from.value, page.to.value);
-  fill(page.model, fitting.map((model) => [model.name, model.name]));
-  page.model.hidden = fitting.length < 2;
-  page.swap.disabled = fittingModels(page.to.value, page.from.value).length === 0;
-  write("direction", [page.from.value, page.to.value]);
+function updateTargets(wanted = page.targetLanguage.value) {
+  const codes = page.sourceLanguage.value === "auto"
+    ? languages.map((language) => language.code).filter((code) => models.some((model) => model.target === code))
+    : findLanguage(page.sourceLanguage.value).targets;
+  setOptions(page.targetLanguage, codes.map((code) => [code, displayName(findLanguage(code))]));
+  page.targetLanguage.value = codes.includes(wanted) ? wanted : codes[0];
+  const matching = findModels(page.sourceLanguage.value, page.targetLanguage.value);
+  setOptions(page.model, matching.map((model) => [model.name, model.name]));
+  page.model.hidden = matching.length < 2;
+  page.swap.disabled = findModels(page.targetLanguage.value, page.sourceLanguage.value).length === 0;
+  save("direction", [page.sourceLanguage.value, page.targetLanguage.value]);
 }
 
-const fittingModels = (from, to) => models.filter((model) => model.source === from && model.target === to);
+const findLanguage = (code) => languages.find((language) => language.code === code);
 
-function showCount() {
+const findModels = (source, target) => models.filter((model) => model.source === source && model.target === target);
+
+function updateCount() {
   const length = page.source.value.length;
   page.count.textContent = length ? `${length.toLocaleString()} / ${settings.maxCharacters.toLocaleString()}` : "";
   page.count.classList.toggle("over", length > settings.maxCharacters);
   page.clear.hidden = length === 0;
 }
 
-function say(message, isBad = false) {
+function showStatus(message, isError = false) {
   page.status.textContent = message;
-  page.status.classList.toggle("bad", isBad);
+  page.status.classList.toggle("error", isError);
 }
 
-function soon() {
-  showCount();
-  clearTimeout(pause);
-  pause = setTimeout(translate, PAUSE_MS);
+function showError(error) {
+  if (error.status === 401 || error.status === 403) {
+    sessionStorage.removeItem("key");
+    $("key-form").hidden = false;
+  }
+  showStatus(error.message, true);
+}
+
+function setSource(text) {
+  page.source.value = text;
+  updateCount();
+  translate();
+}
+
+function translateAfterPause() {
+  updateCount();
+  clearTimeout(typingTimer);
+  typingTimer = setTimeout(translate, TYPING_PAUSE_MS);
 }
 
 async function translate() {
-  clearTimeout(pause);
-  clearTimeout(settled);
-  running?.abort();
+  clearTimeout(typingTimer);
+  clearTimeout(historyTimer);
+  currentRequest?.abort();
   closeAlternatives();
   const text = page.source.value;
   if (!text.trim()) {
     sentences = [];
-    show();
-    say("");
+    showTranslation();
+    setBusy(false);
+    showStatus("");
     return;
   }
-  const request = (running = new AbortController());
-  page.target.classList.add("busy");
-  page.target.setAttribute("aria-busy", "true");
+  const request = (currentRequest = new AbortController());
+  setBusy(true);
   try {
-    await receive(text, request.signal);
-    settled = setTimeout(remember, REMEMBER_AFTER_MS);
-  } catch (problem) {
-    if (problem.name !== "AbortError") say(problem.message, true);
+    await receiveTranslation(text, request.signal);
+    historyTimer = setTimeout(addCurrentToHistory, HISTORY_DELAY_MS);
+  } catch (error) {
+    if (error.name !== "AbortError") {
+      showError(error);
+      page.target.classList.add("stale");
+    }
   }
-  if (running === request) {
-    page.target.classList.remove("busy");
-    page.target.removeAttribute("aria-busy");
-  }
+  if (currentRequest === request) setBusy(false);
 }
 
-async function receive(text, signal) {
-  const fields = { q: text, source: page.from.value, target: page.to.value, alternatives: 5, confidence: page.confidence.checked };
+function setBusy(isBusy) {
+  page.target.classList.toggle("busy", isBusy);
+  page.target.setAttribute("aria-busy", String(isBusy));
+}
+
+async function receiveTranslation(text, signal) {
+  const fields = {
+    q: text, source: page.sourceLanguage.value, target: page.targetLanguage.value,
+    alternatives: ALTERNATIVES, confidence: page.highlight.checked,
+  };
   if (!page.model.hidden) fields.model = page.model.value;
-  const answer = await ask("stream", JSON.stringify(fields), { "content-type": "application/json" }, signal);
-  let head = null;
-  let ended = false;
-  for await (const line of linesOf(answer.body)) {
+  const response = await post("stream", JSON.stringify(fields), "application/json", signal);
+  let header = null;
+  let end = null;
+  for await (const line of readJsonLines(response.body)) {
     if (line.done) {
-      ended = true;
-      const words = text.trim().split(/\s+/).length;
-      const found = head.detected ? `${nameOf({ code: head.source, name: head.source })} found. ` : "";
-      say(`${found}${words.toLocaleString()} ${words === 1 ? "word" : "words"} in ${Math.max(1, Math.round(line.seconds * 1000)).toLocaleString()} ms by ${head.model}`);
-    } else if (head === null) {
-      head = line;
+      end = line;
+    } else if (header === null) {
+      header = line;
       sentences = [];
       page.target.replaceChildren();
+      page.target.classList.remove("stale");
       page.target.lang = line.target;
     } else {
       page.target.classList.remove("busy");
       sentences.push(line);
-      append(line, sentences.length - 1);
+      appendSentence(line, sentences.length - 1);
     }
   }
-  if (!ended) throw new Error("The translation broke off: try again in a moment.");
-  if (sentences.length === 0) show();
+  if (end === null) throw new ServerError("The connection was lost during the translation: try again.");
   page.copy.hidden = sentences.length === 0;
+  showStatus(summarize(text, header, end.seconds));
 }
 
-async function ask(path, body, headers, signal) {
-  const key = sessionStorage.getItem("key");
-  if (key) headers.authorization = `Bearer ${key}`;
-  let answer;
-  try {
-    answer = await fetch(path, { method: "POST", body, headers, signal });
-  } catch (problem) {
-    throw problem.name === "AbortError" ? problem : new Error("The server cannot be reached: is it still running?");
-  }
-  if (answer.ok) return answer;
-  if (answer.status === 401 || answer.status === 403) {
-    sessionStorage.removeItem("key");
-    $("key-form").hidden = false;
-  }
-  const problem = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
-  throw new Error(problem.error);
+function summarize(text, header, seconds) {
+  const words = text.trim().split(/\s+/).length;
+  const milliseconds = Math.max(1, Math.round(seconds * 1000));
+  const detected = header.detected ? `Detected ${displayName({ code: header.source, name: header.source })}. ` : "";
+  const counted = `${words.toLocaleString()} ${words === 1 ? "word" : "words"}`;
+  return `${detected}${counted} in ${milliseconds.toLocaleString()} ms by ${header.model}`;
 }
 
-async function* linesOf(stream) {
-  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    for (const line of lines) yield JSON.parse(line);
-  }
-}
-
-function show() {
+function showTranslation() {
   page.target.replaceChildren();
-  sentences.forEach(append);
+  page.target.classList.remove("stale");
+  sentences.forEach(appendSentence);
   page.copy.hidden = sentences.length === 0;
 }
 
-function append(sentence, index) {
+function appendSentence(sentence, index) {
   if (sentence.text) {
     const span = document.createElement("span");
     span.className = "sentence";
@@ -181,20 +191,20 @@ function append(sentence, index) {
       span.setAttribute("aria-expanded", "false");
       span.tabIndex = 0;
     }
-    span.append(...(sentence.words.length ? wordsOf(sentence) : [sentence.text]));
+    span.append(...(sentence.words.length ? highlightWords(sentence.words) : [sentence.text]));
     page.target.append(span);
   }
   page.target.append(sentence.glue);
 }
 
-function wordsOf(sentence) {
-  return sentence.words.flatMap((word, place) => {
-    const level = DOUBTS.findIndex((limit) => word.confidence < limit);
-    const space = place ? " " : "";
+function highlightWords(words) {
+  return words.flatMap((word, index) => {
+    const level = UNCERTAIN_BELOW.findIndex((limit) => word.confidence < limit);
+    const space = index ? " " : "";
     if (level < 0) return [space + word.text];
     const mark = document.createElement("span");
-    mark.className = `d${DOUBTS.length - level}`;
-    mark.title = `${Math.round(100 * word.confidence)} % sure`;
+    mark.className = `uncertain-${UNCERTAIN_BELOW.length - level}`;
+    mark.title = `Confidence ${Math.round(100 * word.confidence)} %`;
     mark.textContent = word.text;
     return [space, mark];
   });
@@ -203,33 +213,31 @@ function wordsOf(sentence) {
 function openAlternatives(span) {
   closeAlternatives();
   const sentence = sentences[span.dataset.index];
-  const choices = [sentence.text, ...sentence.alternatives];
-  page.alternatives.replaceChildren(...choices.map((text, place) => {
+  page.alternatives.replaceChildren(...[sentence.text, ...sentence.alternatives].map((text, index) => {
     const option = document.createElement("div");
     option.setAttribute("role", "option");
-    option.setAttribute("aria-selected", String(place === 0));
+    option.setAttribute("aria-selected", String(index === 0));
     option.tabIndex = -1;
     option.dir = "auto";
     option.textContent = text;
-    option.addEventListener("click", () => choose(span, sentence, place));
+    option.addEventListener("click", () => chooseAlternative(span, sentence, index));
     return option;
   }));
   span.setAttribute("aria-expanded", "true");
   page.alternatives.hidden = false;
-  const place = span.getClientRects()[0];
-  const room = document.documentElement.clientWidth - page.alternatives.offsetWidth - 16;
-  page.alternatives.style.left = `${Math.max(16, Math.min(place.left, room)) + scrollX}px`;
+  const maxLeft = document.documentElement.clientWidth - page.alternatives.offsetWidth - 16;
+  page.alternatives.style.left = `${Math.max(16, Math.min(span.getClientRects()[0].left, maxLeft)) + scrollX}px`;
   page.alternatives.style.top = `${span.getBoundingClientRect().bottom + scrollY + 6}px`;
   page.alternatives.firstChild.focus({ preventScroll: true });
 }
 
-function choose(span, sentence, place) {
-  if (place > 0) {
-    const chosen = sentence.alternatives[place - 1];
+function chooseAlternative(span, sentence, index) {
+  if (index > 0) {
+    const chosen = sentence.alternatives[index - 1];
     sentence.alternatives = [sentence.text, ...sentence.alternatives.filter((text) => text !== chosen)];
     sentence.text = chosen;
-    sentence.words = []; // how sure the model is was said of another sentence
-    show();
+    sentence.words = []; // The confidences belong to the previous text.
+    showTranslation();
   }
   closeAlternatives();
   page.target.querySelector(`[data-index="${span.dataset.index}"]`)?.focus();
@@ -240,12 +248,12 @@ function closeAlternatives() {
   page.target.querySelector('[aria-expanded="true"]')?.setAttribute("aria-expanded", "false");
 }
 
-const translation = () => sentences.map((sentence) => sentence.text + sentence.glue).join("");
+const translatedText = () => sentences.map((sentence) => sentence.text + sentence.glue).join("");
 
 async function copy() {
   try {
-    await navigator.clipboard.writeText(translation());
-  } catch { // only secure pages have a clipboard
+    await navigator.clipboard.writeText(translatedText());
+  } catch { // The clipboard API needs HTTPS or localhost.
     getSelection().selectAllChildren(page.target);
     document.execCommand("copy");
     getSelection().removeAllRanges();
@@ -254,70 +262,79 @@ async function copy() {
   setTimeout(() => { page.copy.textContent = "Copy"; }, 1500);
 }
 
-function swap() {
+function swapLanguages() {
   if (page.swap.disabled) return;
-  const [from, to, text] = [page.from.value, page.to.value, translation()];
-  page.from.value = to;
-  offerTargets(from);
-  if (text) page.source.value = text;
-  showCount();
-  translate();
+  const [source, target, text] = [page.sourceLanguage.value, page.targetLanguage.value, translatedText()];
+  page.sourceLanguage.value = target;
+  updateTargets(source);
+  setSource(text || page.source.value);
 }
 
-function remember() {
-  const entry = { from: page.from.value, to: page.to.value, q: page.source.value, text: translation() };
-  const earlier = read("history", []).filter((other) => !entry.q.startsWith(other.q) || other.to !== entry.to);
-  write("history", [entry, ...earlier].slice(0, HISTORY_LENGTH));
+function addCurrentToHistory() {
+  addToHistory({
+    from: page.sourceLanguage.value, to: page.targetLanguage.value, q: page.source.value, text: translatedText(),
+  });
 }
 
 function openHistory() {
-  const entries = read("history", []);
-  $("history-none").hidden = entries.length > 0;
+  const entries = loadHistory();
+  $("history-empty").hidden = entries.length > 0;
   $("history-clear").hidden = entries.length === 0;
-  page.list.replaceChildren(...entries.map((entry) => {
+  $("history-list").replaceChildren(...entries.map((entry) => {
     const item = document.createElement("li");
     const button = document.createElement("button");
     button.type = "button";
     for (const text of [entry.q, entry.text]) {
-      const part = document.createElement("span");
-      part.dir = "auto";
-      part.textContent = text;
-      button.append(part);
+      const line = document.createElement("span");
+      line.dir = "auto";
+      line.textContent = text;
+      button.append(line);
     }
-    button.addEventListener("click", () => recall(entry));
+    button.addEventListener("click", () => restore(entry));
     item.append(button);
     return item;
   }));
   page.history.showModal();
 }
 
-function recall(entry) {
+function restore(entry) {
   page.history.close();
-  if ([...page.from.options].some((option) => option.value === entry.from)) page.from.value = entry.from;
-  offerTargets(entry.to);
-  page.source.value = entry.q;
-  showCount();
-  translate();
+  const isOffered = [...page.sourceLanguage.options].some((option) => option.value === entry.from);
+  if (isOffered) page.sourceLanguage.value = entry.from;
+  updateTargets(entry.to);
+  setSource(entry.q);
+}
+
+// Returns the reason why a file cannot be translated, if there is one.
+function findFileProblem(file) {
+  const formats = page.file.accept.split(",");
+  if (!formats.some((format) => file.name.toLowerCase().endsWith(format))) {
+    return `Cannot translate ${file.name}: supported formats are ${formats.join(", ")}.`;
+  }
+  if (file.size > settings.maxFileBytes) {
+    return `${file.name} is too large: the limit is ${settings.maxFileBytes.toLocaleString()} bytes.`;
+  }
+  if (page.sourceLanguage.value === "auto") return "Choose the language of the file first.";
+  return null;
 }
 
 async function translateFile(file) {
-  const form = file.name.split(".").pop().toLowerCase();
-  if (!settings.fileFormats.includes(form)) return say(`${file.name} is no ${settings.fileFormats.join(", ")} file.`, true);
-  if (file.size > settings.maxFileBytes) return say(`${file.name} is larger than ${settings.maxFileBytes.toLocaleString()} bytes.`, true);
-  if (page.from.value === "auto") return say("Choose the file's language first.", true);
-  say(`Translating ${file.name} …`);
-  const place = new URLSearchParams({ name: file.name, source: page.from.value, target: page.to.value });
-  if (!page.model.hidden) place.set("model", page.model.value);
+  const problem = findFileProblem(file);
+  if (problem) return showStatus(problem, true);
+  showStatus(`Translating ${file.name} …`);
+  const [source, target] = [page.sourceLanguage.value, page.targetLanguage.value];
+  const query = new URLSearchParams({ name: file.name, source, target });
+  if (!page.model.hidden) query.set("model", page.model.value);
   try {
-    const answer = await ask(`file?${place}`, file, { "content-type": "application/octet-stream" });
+    const response = await post(`file?${query}`, file, "application/octet-stream");
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(await answer.blob());
-    link.download = file.name.replace(/(\.[^.]+)$/, `.${page.to.value}$1`);
+    link.href = URL.createObjectURL(await response.blob());
+    link.download = file.name.replace(/(\.[^.]+)$/, `.${target}$1`);
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-    say(`${link.download} is ready.`);
-  } catch (problem) {
-    say(problem.message, true);
+    showStatus(`Downloaded ${link.download}.`);
+  } catch (error) {
+    showError(error);
   }
 }
 
@@ -331,16 +348,16 @@ function isDark() {
   return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-page.source.addEventListener("input", soon);
-page.from.addEventListener("change", () => { offerTargets(); translate(); });
-page.to.addEventListener("change", () => { offerTargets(); translate(); });
+page.source.addEventListener("input", translateAfterPause);
+page.sourceLanguage.addEventListener("change", () => { updateTargets(); translate(); });
+page.targetLanguage.addEventListener("change", () => { updateTargets(); translate(); });
 page.model.addEventListener("change", translate);
-page.swap.addEventListener("click", swap);
+page.swap.addEventListener("click", swapLanguages);
 page.copy.addEventListener("click", copy);
-page.clear.addEventListener("click", () => { page.source.value = ""; showCount(); translate(); page.source.focus(); });
-page.confidence.addEventListener("change", () => {
-  write("doubts", page.confidence.checked);
-  page.target.classList.toggle("doubts", page.confidence.checked);
+page.clear.addEventListener("click", () => { setSource(""); page.source.focus(); });
+page.highlight.addEventListener("change", () => {
+  save("highlight", page.highlight.checked);
+  page.target.classList.toggle("highlight", page.highlight.checked);
   translate();
 });
 page.target.addEventListener("click", (event) => {
@@ -356,9 +373,9 @@ page.target.addEventListener("keydown", (event) => {
 page.alternatives.addEventListener("keydown", (event) => {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   const options = [...page.alternatives.children];
-  const here = options.indexOf(document.activeElement);
-  if (step) options[(here + step + options.length) % options.length].focus();
-  else if (event.key === "Enter" || event.key === " ") options[here]?.click();
+  const focused = options.indexOf(document.activeElement);
+  if (step) options[(focused + step + options.length) % options.length].focus();
+  else if (event.key === "Enter" || event.key === " ") options[focused]?.click();
   else return;
   event.preventDefault();
 });
@@ -368,7 +385,7 @@ document.addEventListener("keydown", (event) => {
     closeAlternatives();
     span?.focus();
   } else if ((event.ctrlKey || event.metaKey) && event.key === "Enter") translate();
-  else if (event.altKey && event.code === "KeyS") swap();
+  else if (event.altKey && event.code === "KeyS") swapLanguages();
   else if (event.altKey && event.code === "KeyC") copy();
   else if (event.altKey && event.code === "KeyH") openHistory();
   else return;
@@ -379,17 +396,24 @@ document.addEventListener("pointerdown", (event) => {
 });
 $("history-open").addEventListener("click", openHistory);
 $("history-close").addEventListener("click", () => page.history.close());
-$("history-clear").addEventListener("click", () => { write("history", []); page.history.close(); });
+$("history-clear").addEventListener("click", () => { clearHistory(); page.history.close(); });
 $("upload").addEventListener("click", () => page.file.click());
-page.file.addEventListener("change", () => { if (page.file.files[0]) translateFile(page.file.files[0]); page.file.value = ""; });
-for (const kind of ["dragover", "dragleave", "drop"]) {
-  document.addEventListener(kind, (event) => {
+page.file.addEventListener("change", () => {
+  if (page.file.files[0]) translateFile(page.file.files[0]);
+  page.file.value = "";
+});
+for (const type of ["dragover", "dragleave", "drop"]) {
+  document.addEventListener(type, (event) => {
     event.preventDefault();
-    document.body.classList.toggle("dropping", kind === "dragover");
-    if (kind === "drop" && event.dataTransfer.files[0]) translateFile(event.dataTransfer.files[0]);
+    document.body.classList.toggle("dropping", type === "dragover");
+    if (type === "drop" && event.dataTransfer.files[0]) translateFile(event.dataTransfer.files[0]);
   });
 }
-$("theme").addEventListener("click", () => { const theme = isDark() ? "light" : "dark"; write("theme", theme); applyTheme(theme); });
+$("theme").addEventListener("click", () => {
+  const theme = isDark() ? "light" : "dark";
+  save("theme", theme);
+  applyTheme(theme);
+});
 $("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem("key", $("key").value.trim());
@@ -397,4 +421,4 @@ $("key-form").addEventListener("submit", (event) => {
   translate();
 });
 
-begin().catch(() => say("The server cannot be reached: is it still running?", true));
+start().catch(() => showStatus("Cannot reach the server: check that it is running.", true));

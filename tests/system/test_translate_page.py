@@ -1,4 +1,4 @@
-"""The page in a real browser: typing, alternatives, doubts, history, files, keyboard, themes, narrow screens."""
+"""The translate page in a real browser."""
 
 import re
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+
+from dragoman.serving.api_keys import create_api_key
 
 from ..models import LINES
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
@@ -37,26 +39,26 @@ def type_and_wait(page: Page, text: str) -> str:
     return page.locator("#target").inner_text()
 
 
-def test_it_translates_while_one_types_and_says_how(page: Page) -> None:
+def test_text_is_translated_while_it_is_typed(page: Page) -> None:
     page.locator("#source").press_sequentially(LINES[0], delay=5)
     expect(page.locator("#status")).to_have_text(re.compile(rf"^{len(LINES[0].split())} words in \d+ ms by en-de$"))
     expect(page.locator(".sentence")).to_have_count(1)
     expect(page.locator("#count")).to_have_text(f"{len(LINES[0])} / 20,000")
 
 
-def test_paragraphs_and_sentences_stay_apart(page: Page) -> None:
+def test_paragraphs_and_sentences_are_preserved(page: Page) -> None:
     shown = type_and_wait(page, f"{LINES[0]} {LINES[1]}\n\n{LINES[2]}")
     expect(page.locator(".sentence")).to_have_count(3)
     assert shown.count("\n\n") == 1
 
 
-def test_text_is_never_taken_for_markup(page: Page) -> None:
+def test_text_is_never_inserted_as_html(page: Page) -> None:
     type_and_wait(page, "<img src=x onerror=alert(1)> <b>Hello</b>")
     expect(page.locator("#target img, #target b")).to_have_count(0)
     assert "<b>" in page.locator("#target").inner_text()
 
 
-def test_a_click_on_a_sentence_offers_others(page: Page) -> None:
+def test_a_click_on_a_sentence_offers_alternatives(page: Page) -> None:
     before = type_and_wait(page, f"{LINES[0]} {LINES[1]}")
     page.locator(".sentence").first.click()
     options = page.get_by_role("listbox").get_by_role("option")
@@ -68,7 +70,7 @@ def test_a_click_on_a_sentence_offers_others(page: Page) -> None:
     assert page.locator("#target").inner_text() != before
 
 
-def test_the_keyboard_alone_will_do(page: Page) -> None:
+def test_the_page_works_with_the_keyboard_alone(page: Page) -> None:
     type_and_wait(page, LINES[0])
     page.locator(".sentence").first.focus()
     page.keyboard.press("Enter")
@@ -88,13 +90,13 @@ def test_the_keyboard_alone_will_do(page: Page) -> None:
     expect(page.locator("#history")).to_be_hidden()
 
 
-def test_doubts_are_shown_on_request(page: Page) -> None:
+def test_uncertain_words_are_highlighted_on_request(page: Page) -> None:
     type_and_wait(page, " ".join(LINES[:6]))
-    expect(page.locator("#target .d1, #target .d2, #target .d3")).to_have_count(0)
-    page.get_by_label("Doubts").check()
-    doubted = page.locator("#target .d1, #target .d2, #target .d3")
-    expect(doubted.first).to_be_visible()
-    expect(doubted.first).to_have_attribute("title", re.compile(r"^\d+ % sure$"))
+    highlighted = page.locator("#target [class^=uncertain-]")
+    expect(highlighted).to_have_count(0)
+    page.get_by_label("Highlight uncertain words").check()
+    expect(highlighted.first).to_be_visible()
+    expect(highlighted.first).to_have_attribute("title", re.compile(r"^Confidence \d+ %$"))
 
 
 def test_the_translation_can_be_copied(page: Page) -> None:
@@ -104,7 +106,7 @@ def test_the_translation_can_be_copied(page: Page) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == shown
 
 
-def test_directions_can_be_swapped(page: Page) -> None:
+def test_languages_can_be_swapped(page: Page) -> None:
     shown = type_and_wait(page, LINES[0])
     page.get_by_role("button", name="Swap languages").click()
     expect(page.locator("#source-language")).to_have_value("de")
@@ -114,62 +116,76 @@ def test_directions_can_be_swapped(page: Page) -> None:
     expect(page.locator("#source-language")).to_have_value("de")
 
 
-def test_the_language_can_be_left_to_be_found_out(page: Page) -> None:
+def test_the_source_language_can_be_detected(page: Page) -> None:
     page.locator("#source-language").select_option("auto")
     page.locator("#source").fill("The teacher reads a long book in the garden every evening.")
-    expect(page.locator("#status")).to_contain_text("English found.")
+    expect(page.locator("#status")).to_contain_text("Detected English.")
 
 
-def test_history_lives_in_the_browser_and_can_be_forgotten(page: Page) -> None:
+def test_history_is_stored_in_the_browser_and_can_be_cleared(page: Page) -> None:
     type_and_wait(page, LINES[3])
-    wait_until(lambda: page.evaluate("localStorage.getItem('history')"))  # what stands for a while is remembered
+    wait_until(lambda: page.evaluate("localStorage.getItem('history')"))  # added after a pause
     page.locator("#clear").click()
     expect(page.locator("#target")).to_be_empty()
     page.get_by_role("button", name="History").click()
     page.locator("#history-list button").first.click()
     expect(page.locator("#source")).to_have_value(LINES[3])
     page.get_by_role("button", name="History").click()
-    page.get_by_role("button", name="Forget all").click()
+    page.get_by_role("button", name="Clear history").click()
     page.get_by_role("button", name="History").click()
-    expect(page.locator("#history-none")).to_be_visible()
+    expect(page.locator("#history-empty")).to_be_visible()
 
 
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
         ("note.txt", f"{LINES[0]}\n\n{LINES[1]}\n", "\n\n"),
-        ("app.po", 'msgid ""\nmsgstr ""\n\nmsgid "Hello {name}"\nmsgstr ""\n', "Translated by machine"),
+        ("app.po", 'msgid ""\nmsgstr ""\n\nmsgid "Hello {name}"\nmsgstr ""\n', "Machine translation"),
         ("memory.tmx", '<tmx version="1.4"><body><tu><tuv xml:lang="en"><seg>A house</seg></tuv></tu></body></tmx>',
          'xml:lang="de"'),
     ],
 )  # fmt: skip
-def test_a_file_comes_back_in_its_own_format(page: Page, name: str, content: str, expected: str) -> None:
+def test_a_file_is_downloaded_in_its_own_format(page: Page, name: str, content: str, expected: str) -> None:
     with page.expect_download() as download:
         page.locator("#file").set_input_files({"name": name, "mimeType": "text/plain", "buffer": content.encode()})
-    stem, _, form = name.partition(".")
-    assert download.value.suggested_filename == f"{stem}.de.{form}"
+    stem, _, extension = name.partition(".")
+    assert download.value.suggested_filename == f"{stem}.de.{extension}"
     assert expected in Path(download.value.path()).read_text()
-    expect(page.locator("#status")).to_contain_text("is ready")
+    expect(page.locator("#status")).to_contain_text("Downloaded")
 
 
-def test_a_mistake_is_told_in_a_sentence(page: Page) -> None:
+def test_an_unsupported_file_is_rejected_with_one_sentence(page: Page) -> None:
     page.locator("#file").set_input_files({"name": "x.exe", "mimeType": "text/plain", "buffer": b"MZ"})
-    expect(page.locator("#status.bad")).to_contain_text("x.exe is no txt, po, tmx file")
+    expect(page.locator("#status.error")).to_contain_text("supported formats are .txt, .po, .tmx")
 
 
-def test_themes_follow_the_system_and_the_button(page: Page) -> None:
-    def ground() -> str:
+def test_an_outdated_translation_is_greyed_out_if_the_server_fails(browser: Browser, server: Server) -> None:
+    page = browser.new_page()
+    page.goto(server.url)
+    type_and_wait(page, LINES[0])
+    page.route("**/stream", lambda route: route.abort())
+    page.locator("#source").fill(LINES[1])
+    expect(page.locator("#status.error")).to_contain_text("Cannot reach the server")
+    expect(page.locator("#target")).to_have_class(re.compile("stale"))
+    page.unroute("**/stream")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#target")).not_to_have_class(re.compile("stale"))
+    page.close()
+
+
+def test_the_theme_follows_the_system_or_the_button(page: Page) -> None:
+    def background() -> str:
         return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
     page.emulate_media(color_scheme="light")
-    light = ground()
+    light = background()
     page.emulate_media(color_scheme="dark")
-    dark = ground()
+    dark = background()
     assert light != dark
     page.locator("#theme").click()
-    assert ground() == light
+    assert background() == light
     page.reload()
-    assert ground() == light, "the choice is remembered"
+    assert background() == light, "the choice is stored"
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
@@ -184,34 +200,31 @@ def test_nothing_is_wider_than_the_screen(page: Page, size: dict[str, int]) -> N
         assert box["x"] + box["width"] <= size["width"]
 
 
-def test_everything_to_press_or_fill_in_has_a_name(page: Page) -> None:
-    """What a screen reader says of each control."""
+def test_every_control_has_an_accessible_name(page: Page) -> None:
     type_and_wait(page, LINES[0])
-    nameless = page.evaluate(
+    unnamed = page.evaluate(
         """() => [...document.querySelectorAll("button, select, textarea, input")].filter((control) =>
             !(control.getAttribute("aria-label") || control.labels?.length || control.textContent.trim())
         ).map((control) => control.outerHTML)"""
     )
-    assert nameless == []
+    assert unnamed == []
     expect(page.get_by_role("region", name="Translation")).to_have_attribute("aria-live", "polite")
     expect(page.get_by_role("textbox", name="Text to translate")).to_be_visible()
 
 
-def test_a_key_is_asked_for_where_the_server_asks(browser: Browser, exports: list[Path], tmp_path: Path) -> None:  # noqa: F811
-    from dragoman.serving.limits import make_key
-
-    key = make_key(tmp_path / "keys", "alice")
-    guarded = Server(str(exports[0]), "--keys", str(tmp_path / "keys"))
+def test_a_required_api_key_is_requested(browser: Browser, exports: list[Path], tmp_path: Path) -> None:  # noqa: F811
+    key = create_api_key(tmp_path / "keys", "alice")
+    server = Server(str(exports[0]), "--keys", str(tmp_path / "keys"))
     try:
         page = browser.new_page()
-        page.goto(guarded.url)
-        page.get_by_label("This server asks for an API key").fill("wrong")
-        page.get_by_role("button", name="Use it").click()
+        page.goto(server.url)
+        page.get_by_label("This server requires an API key").fill("wrong")
+        page.get_by_role("button", name="Use key").click()
         page.locator("#source").fill(LINES[0])
-        expect(page.locator("#status.bad")).to_contain_text("not known here")
-        page.get_by_label("This server asks for an API key").fill(key)
-        page.get_by_role("button", name="Use it").click()
+        expect(page.locator("#status.error")).to_contain_text("Unknown API key")
+        page.get_by_label("This server requires an API key").fill(key)
+        page.get_by_role("button", name="Use key").click()
         expect(page.locator("#status")).to_contain_text(" ms by en-de")
         page.close()
     finally:
-        guarded.stop()
+        server.stop()

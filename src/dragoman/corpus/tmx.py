@@ -1,0 +1,116 @@
+"""Reader for TMX translation memories."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lxml import etree
+
+from dragoman.corpus.compression import read_blocks
+from dragoman.corpus.language_codes import find_language
+from dragoman.corpus.line_formats import MAX_LINE_BYTES, PairIterator, encode_line
+from dragoman.corpus.sources import Languages
+from dragoman.errors import CorpusError
+
+XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+INLINE_CODE_TAGS = frozenset({"bpt", "ept", "ph", "it", "ut"})
+"""Elements in a segment that hold markup of the original document format, not text."""
+_MAX_LISTED_LANGUAGES = 12
+_MAX_VARIANTS = 1000
+
+
+def read_tmx(path: Path, languages: Languages) -> PairIterator:
+    """The translation units that have both languages.
+
+    A parser target builds no tree, so memory stays bounded. Neither a DTD nor an external entity is ever loaded, and
+    the parser refuses internal entities that expand without bound.
+    """
+    units = _TmxTarget(path, languages)
+    parser = etree.XMLParser(target=units, resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    found_pairs = False
+    try:
+        for block in read_blocks(path):
+            parser.feed(block)
+            found_pairs |= bool(units.pairs)
+            yield from units.take_pairs()
+        parser.close()
+    except etree.XMLSyntaxError as error:
+        yield from units.take_pairs()
+        reason = (error.msg or "no XML at all").partition(", line")[0]
+        raise CorpusError(
+            f"is not well-formed XML ({reason}): export it again, or check it with `xmllint --noout`",
+            path,
+            error.lineno or 1,
+        ) from None
+    if not found_pairs:
+        if not units.languages:
+            raise CorpusError("contains no translation units: check that it is a TMX file", path)
+        available = ", ".join(sorted(units.languages)[:_MAX_LISTED_LANGUAGES])
+        raise CorpusError(
+            f"wrong languages: no translation unit has both {languages.source} and {languages.target}: "
+            f"choose two of {available} with --languages",
+            path,
+        )
+
+
+class _TmxTarget:
+    """The target of the XML parser: collects the pairs of finished translation units."""
+
+    def __init__(self, path: Path, languages: Languages) -> None:
+        self._path = path
+        self._wanted = languages
+        self.languages: set[str] = set()
+        self.pairs: list[tuple[bytes, bytes]] = []
+        self._variants: dict[str, str] = {}
+        self._language = ""
+        self._text: list[str] = []
+        self._text_length = 0
+        self._holds_text: list[bool] = []
+        """For each open element of the segment: True if it holds text, False if it holds inline code."""
+
+    def take_pairs(self) -> list[tuple[bytes, bytes]]:
+        """Return the pairs collected so far, and forget them."""
+        pairs, self.pairs = self.pairs, []
+        return pairs
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        name = tag.rpartition("}")[2]
+        if self._holds_text:
+            if name == "sub":  # Text inside a code, such as a footnote: separated from the text around it.
+                self._text.append(" ")
+            self._holds_text.append(name == "sub" or (name not in INLINE_CODE_TAGS and self._holds_text[-1]))
+        elif name == "tu":
+            self._variants = {}
+        elif name == "tuv":
+            self._language = attributes.get(XML_LANG) or attributes.get("lang") or ""
+            if self._language and len(self.languages) < _MAX_VARIANTS:
+                self.languages.add(self._language)
+        elif name == "seg":
+            self._text, self._text_length = [], 0
+            self._holds_text.append(True)
+
+    def data(self, text: str) -> None:
+        if self._holds_text and self._holds_text[-1]:
+            self._text_length += len(text)
+            if self._text_length > MAX_LINE_BYTES:
+                raise CorpusError(f"a segment is longer than {MAX_LINE_BYTES >> 20} MiB: split it", self._path)
+            self._text.append(text)
+
+    def end(self, tag: str) -> None:
+        name = tag.rpartition("}")[2]
+        if self._holds_text:
+            self._holds_text.pop()
+            if name == "sub":
+                self._text.append(" ")
+            if not self._holds_text and self._language and len(self._variants) < _MAX_VARIANTS:
+                self._variants.setdefault(self._language, "".join(self._text))
+        elif name == "tu":
+            source = find_language(self._wanted.source, self._variants, self._wanted.target)
+            target = find_language(self._wanted.target, self._variants, self._wanted.source)
+            if source is not None and target is not None:
+                self.pairs.append((encode_line(self._variants[source]), encode_line(self._variants[target])))
+            self._variants = {}
+        elif name == "tuv":
+            self._language = ""
+
+    def close(self) -> None:
+        """Required by the parser; the pairs are taken as they are found."""

@@ -1,0 +1,74 @@
+"""The numbers that travel beside a gradient, so that no step needs a second message."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LOSSES = 2
+SCALARS = 4
+"""Single numbers between the two loss sums and the times."""
+
+
+@dataclass(frozen=True)
+class StepStats:
+    """Statistics of one step: of one worker, or summed over all of them."""
+
+    losses: Tensor
+    """Sums over target tokens of the loss with label smoothing and of the plain negative log-likelihood, [2]. They stay
+    on the device: reading them would make a GPU wait for Python."""
+    target_tokens: float
+    """Target tokens that the sums are over."""
+    compute_s: Sequence[float]
+    """Compute time of each worker, by rank."""
+    ready_s: Sequence[float]
+    """Time each worker took from the last exchange until it was ready for this one, by rank."""
+    stop_requests: float = 0.0
+    event_sync_requests: float = 0.0
+    worker_gradient_norm_sq: float = 0.0
+    """Squared norm of the workers' own gradients, weighted by their shares; 0 where it was not measured."""
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.stop_requests > 0
+
+    @property
+    def event_sync_requested(self) -> bool:
+        return self.event_sync_requests > 0
+
+    def straggler_s(self, rank: int) -> float:
+        """How much later than a worker the last one was ready."""
+        return max(self.ready_s) - self.ready_s[rank]
+
+    def pack(self) -> Tensor:
+        """One vector that can be summed over workers, on the device of the losses."""
+        scalars = [self.target_tokens, self.stop_requests, self.event_sync_requests, self.worker_gradient_norm_sq]
+        return torch.cat([self.losses, self.losses.new_tensor([*scalars, *self.compute_s, *self.ready_s])])
+
+    @classmethod
+    def unpack(cls, packed: Tensor) -> "StepStats":
+        """The reverse. Reads all but the losses, so it waits for the device."""
+        tokens, stops, syncs, norm_sq, *times = packed[LOSSES:].tolist()
+        world_size = len(times) // 2
+        return cls(
+            losses=packed[:LOSSES],
+            target_tokens=tokens,
+            compute_s=times[:world_size],
+            ready_s=times[world_size:],
+            stop_requests=stops,
+            event_sync_requests=syncs,
+            worker_gradient_norm_sq=norm_sq,
+        )
+
+
+def packed_size(world_size: int) -> int:
+    """Length of the packed vector in a world of this size."""
+    return LOSSES + SCALARS + 2 * world_size
+
+
+def place(value: float, rank: int, world_size: int) -> list[float]:
+    """A value at this worker's place among those of all workers, so that their sum holds each worker's own."""
+    values = [0.0] * world_size
+    values[rank] = value
+    return values

@@ -1,0 +1,223 @@
+"""Membership and recovery: workers join, catch up, are lost and roll back here, so that the loop need not know.
+
+After `sync` all workers of the present world have equal state, know each other's shares of the batch, and use the same
+exchange method.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+
+import torch
+
+from dragoman.batching.data_loader import BatchStream
+from dragoman.distributed import choose_exchange
+from dragoman.distributed.balance import ShareBalancer
+from dragoman.distributed.choose_exchange import MeasuredLink
+from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.process_group import Member, WorkersLostError
+from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_shared_storage
+from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
+from dragoman.distributed.step_stats import StepStats
+from dragoman.errors import DragomanError
+from dragoman.events import CollectiveStalled, Event, ExchangeChosen, RolledBack, SharesChanged, WorkersLost
+from dragoman.settings import Settings
+from dragoman.telemetry.step_timing import StepTimer
+from dragoman.training import checkpoint
+from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
+from dragoman.training.replica import Replica
+from dragoman.training.step_log import StepLog
+from dragoman.training.train_step import TrainStep
+
+MAX_ROLLBACKS = 3
+ROLLBACK_FACTOR = 0.5
+"""Factor on the learning rate after each rollback."""
+
+
+class Membership:
+    """This worker's part in forming a world, and in recovering from losses and from steps that are not finite."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        replica: Replica,
+        train_step: TrainStep,
+        batches: BatchStream,
+        checkpoints: Checkpoints,
+        step_log: StepLog,
+        timer: StepTimer,
+        record: Callable[[Event], None],
+        *,
+        on_new_world: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._replica = replica
+        self._train_step = train_step
+        self._batches = batches
+        self._checkpoints = checkpoints
+        self._step_log = step_log
+        self._timer = timer
+        self._record = record
+        self._on_new_world = on_new_world
+        self.storage: list[int] = [0]
+        """For each rank, the lowest rank that writes to the same file system."""
+        self._checkpoint_writers: frozenset[int] = frozenset()
+        self._balancer = ShareBalancer([1.0])
+        self._choice = choose_exchange.Choice("plain")
+        self._history = ""
+        self._recovery_point: Snapshot | None = None
+        """The last synchronisation of an elastic world whose workers update locally in between."""
+        cluster.on_stall = self._report_stall
+
+    @property
+    def writes_checkpoints(self) -> bool:
+        return self._cluster.rank in self._checkpoint_writers
+
+    @property
+    def averages_gradients(self) -> bool:
+        """True if several workers exchange gradients, not weights."""
+        return self._cluster.world_size > 1 and self._choice.method != "local"
+
+    def exchange_review_due(self, step: int) -> bool:
+        return self._choice.review_every > 0 and step % self._choice.review_every == 0
+
+    def resume(self) -> bool:
+        """Load the newest valid checkpoint of this machine, if there is one. Other workers may have a newer one."""
+        found = self._checkpoints.newest_valid()
+        if found is None:
+            return False
+        self._replica.restore(checkpoint.load(found))
+        self._history = checkpoint.identity(found)
+        return True
+
+    def sync(self) -> None:
+        """Before a step: join the present world, and bring its workers together if it has changed."""
+        self._timer.enter("exchange")
+        # Weights that differ between synchronisations cannot be sent to a joining worker: it waits for the next one.
+        changed = self._replica.exchange.in_sync and self._cluster.refresh()
+        if changed or not self._batches.is_open:
+            self._form_world()
+
+    def _form_world(self) -> None:
+        """Bring all workers of a new world to the same state, and agree on who does what."""
+        self._step_log.flush()
+        self._timer.enter("apart")
+        cluster, shares = self._cluster, self._settings.training.shares
+        state, complete = self._replica.state, self._replica.step_complete
+        self._catch_up(ReplicaProgress(state.step, complete, self._history))
+        self.storage = find_shared_storage(cluster, self._checkpoints.folder)
+        self._checkpoint_writers = choose_checkpoint_writers(self.storage, cluster.members)
+        if self.writes_checkpoints:
+            self._checkpoints.claim()
+        fixed = None if isinstance(shares, str) else [shares[member.worker] for member in cluster.members]
+        self._balancer = ShareBalancer(
+            fixed or [1.0] * cluster.world_size, adaptive=shares == "auto" and cluster.machines > 1
+        )
+        self._open_batches()
+        self.choose_exchange(self._choice.link)
+        self._on_new_world([describe_member(member) for member in cluster.members])
+
+    def _catch_up(self, own: ReplicaProgress) -> bool:
+        """Give every worker the state of the one furthest ahead, if any differs. False if no worker has any state."""
+        furthest, progress, self._history = compare_progress(self._cluster, own)
+        ahead = progress[furthest]
+        if ahead.step < 0:
+            return False
+        if any(each != ahead for each in progress):
+            if self._cluster.rank == furthest:
+                snapshot = self._replica.snapshot()
+                broadcast_state(self._cluster, furthest, asdict(snapshot.state), snapshot.files())
+            else:
+                state, tensors = broadcast_state(self._cluster, furthest)
+                received = Snapshot.from_files(TrainingState.from_json(state), tensors)
+                self._replica.restore(received, step_complete=ahead.step_complete)
+                self._step_log.consecutive_skips = 0
+        return True
+
+    def choose_exchange(self, known_link: MeasuredLink | None = None) -> None:
+        """Choose the exchange method of the present world, and report a change."""
+        settings, cluster, replica = self._settings.exchange, self._cluster, self._replica
+        parameters = list(replica.model.parameters())
+        compute_s = self._train_step.last_compute_s
+        choice = choose_exchange.decide(settings, cluster, parameters, compute_s, self._time_step, known_link)
+        carried = replica.exchange.state_dict()
+        replica.exchange = choose_exchange.build(choice, settings, cluster, parameters)
+        replica.exchange.load_state_dict(carried)
+        if choice.options != self._choice.options and cluster.world_size > 1:
+            self._record(
+                ExchangeChosen(
+                    step=replica.state.step,
+                    method=choice.method,
+                    every=choice.every,
+                    wire_format=choice.wire_format,
+                    reason=choice.reason,
+                )
+            )
+        self._choice = choice
+        self._keep_recovery_point()
+
+    def _time_step(self) -> float:
+        """Compute time of a step, from running the next batch twice: the first run is cold."""
+        batch, state = next(self._batches), self._replica.state
+        for _ in range(2):
+            self._train_step(batch, state.step + 1, self._cluster.rank)
+            self._replica.model.zero_grad()
+        if self._cluster.device.type == "cuda":
+            torch.cuda.synchronize()
+        self._open_batches()
+        return self._train_step.last_compute_s
+
+    def after_exchange(self, stats: StepStats) -> None:
+        """After a synchronisation: let the shares follow the workers' speeds, and keep a recovery point."""
+        other_s = [max(0.0, ready - compute) for ready, compute in zip(stats.ready_s, stats.compute_s, strict=True)]
+        if self._balancer.update(stats.compute_s, other_s):
+            self._record(SharesChanged(step=self._replica.state.step, shares=list(self._balancer.shares)))
+            self._open_batches()
+        self._keep_recovery_point()
+
+    def _keep_recovery_point(self) -> None:
+        needed = self._replica.exchange.needs_recovery_point
+        self._recovery_point = self._replica.snapshot() if needed else None
+
+    def _open_batches(self) -> None:
+        self._batches.open(self._replica.state.position, self._balancer.shares, self._cluster.rank)
+
+    def recover(self, lost: WorkersLostError) -> None:
+        """After a loss: an elastic world continues with the remaining workers, a static one must restart (raises)."""
+        workers = [describe_member(member, activity) for member, activity in lost.missing]
+        self._record(WorkersLost(step=self._replica.state.step, workers=workers, reason=lost.reason))
+        self._cluster.leave_world(lost)
+        self._replica.model.zero_grad()
+        self._batches.close()
+        if self._recovery_point is not None:
+            self._replica.restore(self._recovery_point)
+
+    def roll_back(self) -> bool:
+        """Return to the last good checkpoint with a lower learning rate. False if that has been tried too often."""
+        self._step_log.flush()
+        state, skips = self._replica.state, self._step_log.consecutive_skips
+        if state.rollbacks >= MAX_ROLLBACKS:
+            return False
+        self._checkpoints.wait()
+        found = self.resume()
+        progress = ReplicaProgress(self._replica.state.step, True, self._history)
+        if not self._catch_up(progress if found else ReplicaProgress(-1, True, "")):
+            raise DragomanError(
+                f"The loss was not finite for {skips} steps in a row, before the first checkpoint: "
+                "lower schedule.learning_rate, raise schedule.warmup_steps, or set optimizer.clip_norm."
+            )
+        factor = state.learning_rate_factor * ROLLBACK_FACTOR
+        self._replica.state = replace(self._replica.state, learning_rate_factor=factor, rollbacks=state.rollbacks + 1)
+        self._replica.step_complete, self._step_log.consecutive_skips = True, 0
+        self._open_batches()
+        self._record(RolledBack(from_step=state.step, to_step=self._replica.state.step, learning_rate_factor=factor))
+        return True
+
+    def _report_stall(self, waited_for: Sequence[tuple[Member, str]]) -> None:
+        workers = [describe_member(member, activity) for member, activity in waited_for]
+        self._record(CollectiveStalled(step=self._replica.state.step, workers=workers))
+
+
+def describe_member(member: Member, activity: str = "") -> str:
+    return f"{member} ({activity})" if activity else str(member)
