@@ -163,7 +163,7 @@ def test_a_damaged_byte_is_detected(tmp_path: Path) -> None:
             unpack(archived(tmp_path, damaged), ["x"], tmp_path / "out")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(["w:gz", "w", "w:xz", "w:bz2", "zip"]),
     damage=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=4),

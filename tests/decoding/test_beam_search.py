@@ -134,7 +134,7 @@ def test_a_beam_works_with_every_recipe(recipe: str) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(sources=st.lists(st.lists(st.integers(4, 31), max_size=12).map(lambda s: [*s, END]), min_size=1, max_size=8))
 def test_a_sentence_is_translated_the_same_in_any_company(beam: int, sources: list[list[int]]) -> None:
     model, options = half_trained_model(), DecodingSettings(beam=beam, coverage=0.1 if beam == 4 else 0.0)

@@ -23,7 +23,7 @@ SHAPES = ((24, 18), (5,), (2, 7))
 TOKENS_OF_BATCH = 1000
 Make = Callable[[Cluster, Sequence[nn.Parameter]], Exchange]
 
-few = settings(max_examples=12, deadline=None)
+few = settings(max_examples=12)
 world_sizes = st.sampled_from([2, 3])
 seeds = st.integers(0, 2**32 - 1)
 

@@ -30,7 +30,7 @@ def plain_sums(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     T=st.integers(1, 12),
     V=st.integers(1, 9),

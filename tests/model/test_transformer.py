@@ -131,7 +131,7 @@ sentences = st.lists(st.integers(4, 39), min_size=1, max_size=8)
 
 
 @kinds
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(pairs=st.lists(st.tuples(sentences, sentences), min_size=1, max_size=5))
 def test_a_sentence_comes_out_the_same_in_any_company(architecture: Architecture, pairs: Pairs) -> None:
     model = make_model(architecture)

@@ -93,7 +93,7 @@ def test_nothing_in_a_checkpoint_can_run_code(tmp_path, description):
     assert endings == {".safetensors", ".json", ".model"}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_damage_to_any_file_is_found_and_the_one_before_is_used(tmp_path_factory, description, data):
     folder = tmp_path_factory.mktemp("checkpoints")
