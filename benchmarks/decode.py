@@ -30,7 +30,7 @@ from dragoman.batching.packing import Batch, pack_sentences
 from dragoman.corpus import demo
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.tokenizer import PAD, Tokenizer, count_words, train
+from dragoman.corpus.tokenizer import PAD_ID, Tokenizer, count_words, train
 from dragoman.decoding import scoring
 from dragoman.decoding.beam_search import SpecialTokens, search
 from dragoman.decoding.ctranslate2_translator import EXTRA_LENGTH, ExportedTranslator
@@ -81,8 +81,8 @@ def measure(
     stored = load_stored(model_folder, options.device)
     model, tokenizer = stored.model, stored.description.tokenizer
     marks = marks_of(tokenizer, model.architecture.vocabulary)
-    peer = peers.m2m100(model, tokenizer.start, tokenizer.end, PAD)
-    sources = [(*tokenizer.encode(english), tokenizer.end) for english, _ in test]
+    peer = peers.m2m100(model, tokenizer.decoder_start_id, tokenizer.eos_id, PAD_ID)
+    sources = [(*tokenizer.encode(english), tokenizer.eos_id) for english, _ in test]
     is_trained = options.steps > 0 or options.model is not None
     ratio, longest = (3.0, LONGEST) if is_trained else ((ENDLESS - EXTRA_LENGTH + 0.5) / len(sources[0]), ENDLESS)
     int8 = dragoman.load(exports["int8"], options.device, beam=BEAM, alpha=0.0, max_length_ratio=ratio)
@@ -220,7 +220,7 @@ def learn_tokenizer(lines: list[str]) -> Tokenizer:
 
 
 def learn(model: Transformer, tokenizer: Tokenizer, pairs: list[tuple[str, str]], steps: int) -> None:
-    device, end = model.embedding.weight.device, tokenizer.end
+    device, end = model.embedding.weight.device, tokenizer.eos_id
     encoded = [tuple([*tokenizer.encode(side), end] for side in pair) for pair in pairs]
     rng = random.Random(1)
     optimizer = torch.optim.Adam(model.train().parameters(), betas=(0.9, 0.98))
@@ -229,7 +229,7 @@ def learn(model: Transformer, tokenizer: Tokenizer, pairs: list[tuple[str, str]]
         drawn = rng.sample(encoded, 40)
         batch = Batch(
             pack_sentences([source for source, _ in drawn]),
-            pack_sentences([[tokenizer.start, *target[:-1]] for _, target in drawn]),
+            pack_sentences([[tokenizer.decoder_start_id, *target[:-1]] for _, target in drawn]),
             torch.tensor([token for _, target in drawn for token in target]),
         ).to(device)
         loss_sum, _ = model(batch, smoothing=0.1)

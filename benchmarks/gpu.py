@@ -33,7 +33,7 @@ from benchmarks import marian, peers
 from dragoman.batching.data_loader import DataLoader, Position, WorkerBatch
 from dragoman.batching.packing import pack_sentences
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.tokenizer import PAD
+from dragoman.corpus.tokenizer import PAD_ID
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.line_translator import batches
 from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load, marks_of
@@ -250,10 +250,10 @@ def measure_marian_quality(bench: Bench) -> None:
     rate = marian.learn(model, everything, bench.seconds)
     bench.tell("MarianMT on europarl", rate, f"{rate / 1e6:.3f} M tokens/s for {bench.seconds:.0f} s")
     model.model.eval()
-    marks = marks_of(data.tokenizer, data.tokenizer.padded_size)
+    marks = marks_of(data.tokenizer, data.tokenizer.padded_vocab_size)
 
     def translate(lines: Sequence[str]) -> list[str]:
-        sources = [(*data.tokenizer.encode(line), data.tokenizer.end) for line in lines]
+        sources = [(*data.tokenizer.encode(line), data.tokenizer.eos_id) for line in lines]
         found: dict[tuple[int, ...], list[int]] = {}
         with torch.autocast("cuda", torch.bfloat16):
             for batch in batches(set(sources), 16384):
@@ -282,8 +282,8 @@ def measure_decoding(bench: Bench) -> None:
     tokenizer = data.tokenizer
     marks = marks_of(tokenizer, model.architecture.vocabulary)
     lines, references = bench.corpus("newstest-en-de", "newstest2014")
-    sources = [(*tokenizer.encode(line), tokenizer.end) for line in lines]
-    peer = peers.m2m100(model, tokenizer.start, tokenizer.end, PAD)
+    sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in lines]
+    peer = peers.m2m100(model, tokenizer.decoder_start_id, tokenizer.eos_id, PAD_ID)
     options = DecodingSettings(beam=4, length_penalty=0.0, max_length_ratio=2.0)
 
     def ours() -> dict[tuple[int, ...], list[int]]:
@@ -319,7 +319,7 @@ def bare_steps(bench: Bench) -> tuple[TrainStep, Prefetcher[WorkerBatch]]:
     """What makes gradients of transformer-base at 25,600 tokens a side, and its batches, without the loop around."""
     cluster, data = join_cluster(), bench.europarl()
     settings = resolve("transformer-base", ["batch.tokens=25600"]).settings
-    architecture = Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())
+    architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
     model, tokens = Transformer(architecture).to(cluster.device).train(), settings.batch.tokens
     feed = DataLoader(data.pairs("train"), data.tokenizer, tokens, settings.batch.seed, tokens, fixed_sizes=True)
     precision = Precision.choose(settings, cluster.device)

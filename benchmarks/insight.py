@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from playwright.sync_api import sync_playwright
 from tests.distributed.thread_workers import ThreadCluster, ThreadWorkers
-from tests.insight.runs import made_run, sensed
+from tests.insight.synthetic_runs import host_sample, synthetic_run
 from tests.system.hosts import Hosts
 
 from benchmarks.labelled import EQUAL, KINDS, train_here
@@ -42,9 +42,9 @@ from dragoman.events import (
     RunStarted,
     StepDone,
 )
-from dragoman.insight.forecast import time_left
+from dragoman.insight.forecast import estimate_remaining_time
 from dragoman.insight.report_writer import REPORT_FILE
-from dragoman.insight.run_history import tell
+from dragoman.insight.run_history import build_history
 from dragoman.launch.local_launcher import make_judge, open_sinks
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
@@ -167,7 +167,7 @@ def measure_eta(data: Path) -> list[Line]:
         # Just after what is due at that step: its evaluation, and its checkpoint.
         number = next(n for n, event in enumerate(events) if isinstance(event, StepDone) and event.step > 400 * part)
         known = events[:number]
-        left = time_left(tell(known))
+        left = estimate_remaining_time(build_history(known))
         assert left is not None
         error = left.total_s / (ended_at_s - known[-1].at_s) - 1
         lines.append(Line(f"time left at {part:.0%} of a run", target, f"{error:+.1%}", error))
@@ -180,7 +180,9 @@ def measure_anatomy(data: Path) -> list[Line]:
         run = Runs(bed, data).finished("a", "training.steps=120", "evaluation.every=40", "checkpoint.every=20")
         events = run.folder().events()
         steps = run.steps()
-    parts_s = sum(step.data_s + step.compute_s + step.communication_s + step.optimizer_s for step in steps)
+    parts_s = sum(
+        step.data_s + step.compute_s + step.communication_s + step.straggler_s + step.optimizer_s for step in steps
+    )
     steps_s = sum(step.step_s for step in steps)
     apart_s = sum(event.evaluation_s for event in events if isinstance(event, EvaluationDone))
     apart_s += sum(event.stall_s for event in events if isinstance(event, CheckpointSaved))
@@ -244,7 +246,7 @@ def _posting() -> float:
             mine = posts[cluster.rank]
 
             def exchange() -> None:
-                for event in (sensed(cluster.host, 1), *made_run(3)[-2:]):
+                for event in (host_sample(cluster.host, 1), *synthetic_run(3)[-2:]):
                     mine.add(event)
                 mine.sync(cluster, [0, 1])
 
@@ -268,7 +270,7 @@ def measure_page(_data: Path) -> list[Line]:
         run = RunFolder(Path(name) / "run")
         log = EventLog(run.events_of(0))
         run.config.write_text("{}")
-        for event in made_run(LONG_STEPS, evaluate_every=2000):
+        for event in synthetic_run(LONG_STEPS, evaluate_every=2000):
             log.record(event)
         log.close()
         started = time.perf_counter()

@@ -23,7 +23,7 @@ from benchmarks.machines import SHORT, Runs
 from dragoman.corpus import demo
 from dragoman.corpus.shards import Pairs
 from dragoman.insight.answers import answer_all
-from dragoman.insight.diagnoses import find_limits
+from dragoman.insight.diagnoses import diagnose
 from dragoman.insight.run_history import read_history
 from dragoman.launch.local_launcher import make_judge, open_sinks
 from dragoman.recipe import resolve
@@ -62,9 +62,9 @@ class Said:
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Said":
-        story = read_history(folder.path)
-        answers = {answer.key: answer for answer in (*find_limits(story), *answer_all(story))}
-        return cls({key for key, answer in answers.items() if answer.alarm}, answers["trained"].verdict)
+        history = read_history(folder.path)
+        answers = {answer.key: answer for answer in (*diagnose(history), *answer_all(history))}
+        return cls({key for key, answer in answers.items() if answer.is_warning}, answers["trained"].text)
 
 
 def _on_hosts(
@@ -204,9 +204,9 @@ KINDS = (
     Kind("input-bound", _starved, frozenset({"input"})),
     Kind("checkpoint-bound", _saving_often, frozenset({"checkpoint-stalls"})),
     Kind("disk full", _disk_full, frozenset({"checkpoint-failed"})),
-    Kind("out of memory", _out_of_memory, frozenset({"memory-cuts"})),
+    Kind("out of memory", _out_of_memory, frozenset({"out-of-memory"})),
     Kind("undertrained", lambda data: _here(data, *JUDGED, "training.steps=140"), words="Not yet"),
     Kind("converged", _converged, words="Yes"),
-    Kind("overfitting", _overfitting, frozenset({"overfitting"}), "Too long"),
+    Kind("overfitting", _overfitting, frozenset({"overfitting"}), "Trained too long"),
     Kind("diverging", lambda data: _here(data, *DIVERGING, ends_well=False), frozenset({"diverging"})),
 )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dragoman.batching.plan import plan_epoch
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.tokenizer import PAD
+from dragoman.corpus.tokenizer import PAD_ID
 
 RATE, WARMUP_STEPS, LABEL_SMOOTHING = 7e-4, 1000, 0.1
 IGNORED = -100
@@ -40,11 +40,12 @@ class Marian:
         torch.backends.cuda.enable_cudnn_sdp(False)
         tokenizer = data.tokenizer
         config = MarianConfig(
-            vocab_size=tokenizer.padded_size, d_model=512, encoder_layers=6, decoder_layers=6,
+            vocab_size=tokenizer.padded_vocab_size, d_model=512, encoder_layers=6, decoder_layers=6,
             encoder_attention_heads=8, decoder_attention_heads=8,
             encoder_ffn_dim=2048, decoder_ffn_dim=2048, dropout=0.1,
-            max_position_embeddings=512, pad_token_id=PAD, bos_token_id=tokenizer.start, eos_token_id=tokenizer.end,
-            decoder_start_token_id=tokenizer.start, forced_eos_token_id=None, scale_embedding=True,
+            max_position_embeddings=512, pad_token_id=PAD_ID, eos_token_id=tokenizer.eos_id,
+            bos_token_id=tokenizer.decoder_start_id, decoder_start_token_id=tokenizer.decoder_start_id,
+            forced_eos_token_id=None, scale_embedding=True,
             activation_function="relu", tie_word_embeddings=True,
         )  # fmt: skip
         torch.manual_seed(1)
@@ -90,14 +91,14 @@ class Marian:
         sides = [self._grid([pair[side] for pair in pairs], length) for side in (0, 1)]
         (source, _), (labels, target_mask) = sides
         read = labels.roll(1, dims=1)
-        read[:, 0] = self._data.tokenizer.start
+        read[:, 0] = self._data.tokenizer.decoder_start_id
         labels = labels.masked_fill(~target_mask, IGNORED)
         tokens = sum(len(side) for pair in pairs for side in pair)
         return Padded(source, sides[0][1].long(), read, labels, tokens)
 
     def _grid(self, sentences: Sequence[Any], length: int) -> tuple[Tensor, Tensor]:
         width = max(length, *map(len, sentences))
-        grid = torch.full((len(sentences), width), PAD, dtype=torch.long)
+        grid = torch.full((len(sentences), width), PAD_ID, dtype=torch.long)
         for row, sentence in zip(grid, sentences, strict=True):
             row[: len(sentence)] = torch.from_numpy(sentence.astype(np.int64))
         lengths = torch.tensor([len(sentence) for sentence in sentences])

@@ -51,10 +51,11 @@ def pytest_report_header() -> str:
         "hosts": why_not(),
         "Slurm and MPI": ", ".join(f"no {program}" for program in missing_programs("sbatch", "munged", "mpirun")),
         "browser": None if shutil.which("chromium") else "no chromium",
-        "real corpora": None if SHARED_DATA.is_dir() else f"no {SHARED_DATA}",
     }
     left_out = [f"{group} ({reason})" for group, reason in reasons.items() if reason]
     remedy = "; as root on Debian, make test installs what is missing" if left_out else ""
+    if not SHARED_DATA.is_dir():
+        left_out.append(f"real corpora (no {SHARED_DATA})")
     return f"tests left out: {', '.join([*left_out, 'GPU (make test-gpu)'])}{remedy}"
 
 

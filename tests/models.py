@@ -30,14 +30,16 @@ def saved(
 ) -> Path:
     """A model folder with random weights, whose sentences end the sooner the larger `ending`."""
     torch.manual_seed(4)
-    model = Transformer(architecture.replaced(vocabulary=tokenizer.padded_size)).eval()
+    model = Transformer(architecture.replaced(vocabulary=tokenizer.padded_vocab_size)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
-        model.embedding.weight[tokenizer.end] *= 1.5
+        model.embedding.weight[tokenizer.eos_id] *= 1.5
         if ending:
-            model.embedding.weight[tokenizer.end] += ending * model.decoder_norm.bias / model.decoder_norm.bias.norm()
+            model.embedding.weight[tokenizer.eos_id] += (
+                ending * model.decoder_norm.bias / model.decoder_norm.bias.norm()
+            )
     return write(folder, model, tokenizer, "en-de", **decoding)
 
 
@@ -45,7 +47,7 @@ def babbler(tokenizer: Tokenizer) -> Transformer:
     """A model that has learned for some seconds: it says words, and ends its sentences."""
     torch.manual_seed(1)
     shape = {"d_model": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 128, "dropout": 0.0}
-    model = Transformer(Architecture(vocabulary=tokenizer.padded_size, **shape))
+    model = Transformer(Architecture(vocabulary=tokenizer.padded_vocab_size, **shape))
     learn(model, tokenizer, PAIRS, steps=100)
     return model
 

@@ -23,7 +23,7 @@ def test_decoder_inputs_are_the_targets_shifted_right(data):
     source, target = (np.concatenate([pairs[3][side], pairs[8][side]]) for side in (0, 1))
     assert batch.source.tokens.tolist() == source.tolist()
     assert batch.labels.tolist() == target.tolist()
-    start = data.tokenizer.start
+    start = data.tokenizer.decoder_start_id
     assert batch.target.tokens.tolist() == [start, *pairs[3][1][:-1].tolist(), start, *pairs[8][1][:-1].tolist()]
 
 

@@ -48,7 +48,12 @@ def random_model(tokenizer: Tokenizer) -> Transformer:
     torch.manual_seed(3)
     model = Transformer(
         Architecture(
-            vocabulary=tokenizer.padded_size, d_model=32, heads=4, encoder_layers=1, decoder_layers=1, feed_forward=64
+            vocabulary=tokenizer.padded_vocab_size,
+            d_model=32,
+            heads=4,
+            encoder_layers=1,
+            decoder_layers=1,
+            feed_forward=64,
         )
     ).eval()
     with torch.no_grad():
@@ -56,7 +61,7 @@ def random_model(tokenizer: Tokenizer) -> Transformer:
             if "embedding" not in name:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
         direction = model.decoder_norm.bias / model.decoder_norm.bias.norm()
-        model.embedding.weight[tokenizer.end] += 0.8 * direction
+        model.embedding.weight[tokenizer.eos_id] += 0.8 * direction
         model.embedding.weight *= 0.5
         for piece in ("<0x0A>", "<0x0D>", "<0x00>"):
             model.embedding.weight[tokenizer.pieces.index(piece)] += direction
@@ -93,7 +98,7 @@ def test_odd_lines_come_out_as_one_line_each(translator: Translator) -> None:
 
 
 def spoken(translator: Translator, lines: list[str]) -> list[Hypothesis]:
-    end, vocabulary = translator.tokenizer.end, translator.model.architecture.vocabulary
+    end, vocabulary = translator.tokenizer.eos_id, translator.model.architecture.vocabulary
     source = pack_sentences([[*translator.tokenizer.encode(line), end] for line in lines])
     found = search(translator.model, source, translator.options, marks_of(translator.tokenizer, vocabulary))
     return [best for [best] in found]
@@ -239,9 +244,9 @@ def test_a_gpu_takes_as_much_at_once_as_its_memory_allows() -> None:
 
 
 def test_marks_leave_nothing_to_say_but_pieces(tokenizer: Tokenizer) -> None:
-    marks = marks_of(tokenizer, tokenizer.padded_size)
+    marks = marks_of(tokenizer, tokenizer.padded_vocab_size)
     assert (marks.start, marks.end) == (2, 3)
-    assert marks.forbidden == (0, 1, 2, *range(tokenizer.size, tokenizer.padded_size))
+    assert marks.forbidden == (0, 1, 2, *range(tokenizer.vocab_size, tokenizer.padded_vocab_size))
 
 
 def save(translator: Translator, folder: Path) -> None:

@@ -45,7 +45,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def said_by(translator: Translator | ExportedTranslator, n_best: int = 1) -> list[list[int]]:
     tokenizer = translator.tokenizer
-    sources = [(*tokenizer.encode(line), tokenizer.end) for line in LINES]
+    sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in LINES]
     found = translator.search(sources, n_best)
     return [found[source][0].tokens for source in sources]
 
@@ -85,7 +85,7 @@ def test_the_length_penalty_is_ours(tokenizer: Tokenizer, tmp_path: Path) -> Non
     model = saved(tmp_path / "model", slim("tiny"), tokenizer, ending=2.0, beam=4)
     folder = export(model, tmp_path / "exported", "ctranslate2", "float32")
     penalised, plain = (dragoman.load(folder, "cpu", alpha=alpha) for alpha in (0.6, 0.0))
-    source = (*tokenizer.encode(LINES[0]), tokenizer.end)
+    source = (*tokenizer.encode(LINES[0]), tokenizer.eos_id)
     best = penalised.search([source], 4)[source]
     assert [found.score for found in best] == sorted((found.score for found in best), reverse=True)
     unpenalised = {tuple(found.tokens): found.score for found in plain.search([source], 4)[source]}
@@ -100,7 +100,7 @@ def test_the_length_penalty_is_ours(tokenizer: Tokenizer, tmp_path: Path) -> Non
 def test_how_likely_each_token_is_adds_up_to_the_score(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = saved(tmp_path / "model", slim("tiny"), tokenizer, ending=2.0, alpha=0.0, beam=2)
     theirs = dragoman.load(export(model, tmp_path / "exported", "ctranslate2", "float32"), "cpu")
-    source = (*tokenizer.encode(LINES[3]), tokenizer.end)
+    source = (*tokenizer.encode(LINES[3]), tokenizer.eos_id)
     best = theirs.search([source], 1)[source][0]
     [likely] = theirs.log_probabilities([(source, best.tokens)])
     assert len(likely) == len(best.tokens) + 1, "the end mark has one too"
@@ -123,13 +123,13 @@ def test_transformers_loads_it_and_says_the_same(any_tokenizer: Tokenizer, tmp_p
     theirs, pieces = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     ours = dragoman.load(model, "cpu")
     for line in [*LINES, *ODD_LINES]:
-        expected = [*any_tokenizer.encode(line), any_tokenizer.end]
+        expected = [*any_tokenizer.encode(line), any_tokenizer.eos_id]
         assert pieces(line).input_ids == expected
         assert pieces.decode(expected, skip_special_tokens=True) == any_tokenizer.decode(expected)
     batch = pieces(LINES, return_tensors="pt", padding=True)
     made = theirs.generate(**batch, num_beams=1, max_new_tokens=12)
     assert [row[1:13] for row in made.tolist()] == [
-        [*tokens, any_tokenizer.end, *[any_tokenizer.padding] * 12][:12] for tokens in said_by(ours)
+        [*tokens, any_tokenizer.eos_id, *[any_tokenizer.pad_id] * 12][:12] for tokens in said_by(ours)
     ]
 
 

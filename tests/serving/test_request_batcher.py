@@ -36,7 +36,7 @@ def translator(exports: list[Path]) -> BlockingTranslator:
 
 
 def sources_of(translator: ExportedTranslator, lines: Sequence[str]) -> list[Source]:
-    return [(*translator.tokenizer.encode(line), translator.tokenizer.end) for line in lines]
+    return [(*translator.tokenizer.encode(line), translator.tokenizer.eos_id) for line in lines]
 
 
 def make_batcher(translator: ExportedTranslator) -> RequestBatcher:

@@ -114,7 +114,7 @@ def test_ctrl_c_saves_and_the_run_goes_on_from_a_host_that_has_never_seen_it(hom
     wait_for_step(homes["a"].folder / "run", 5, process)
     os.killpg(process.pid, signal.SIGINT)
     output = finish(process)
-    assert "the same command goes on from there" in output
+    assert "Run the same command again to resume." in output
     run = RunFolder(homes["a"].folder / "run")
     saved = [event.step for event in run.events() if isinstance(event, CheckpointSaved)]
     assert saved[-1] == max(losses(run.path))

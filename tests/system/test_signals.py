@@ -13,11 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dragoman.event_log import EventLog
 from dragoman.events import CheckpointSaved, RunEnded
 from dragoman.run_folder import RunFolder
 
-from ..insight.runs import made_run
+from ..insight.synthetic_runs import synthetic_run, write_run
 from ..processes import losses, wait_for_steps
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
 from ..small import TINY
@@ -100,7 +99,7 @@ def test_servers_in_the_background_ignore_hang_ups_and_end_on_sigterm(tmp_path, 
         server = Server(str(exports[0]), prefix=IGNORING)
         process, url = server.process, server.url
     else:
-        write_run(tmp_path / "run")
+        write_run(tmp_path / "run", synthetic_run(20))
         process = start(["watch", str(tmp_path / "run"), "--port", "0"], prefix=IGNORING)
         url = re.search(r"http://\S+", process.stdout.readline())[0]
     process.send_signal(signal.SIGHUP)
@@ -108,13 +107,3 @@ def test_servers_in_the_background_ignore_hang_ups_and_end_on_sigterm(tmp_path, 
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode in (0, -signal.SIGTERM)
-
-
-def write_run(folder: Path) -> None:
-    """A run that never was."""
-    folder.mkdir()
-    RunFolder(folder).config.write_text("{}")
-    log = EventLog(RunFolder(folder).events_of(0))
-    for event in made_run(20):
-        log.record(event)
-    log.close()

@@ -148,7 +148,7 @@ class DataLoader:
         source = pack(sources, lengths[:, 0])
         target = pack(labels, lengths[:, 1])
         decoder_input = labels.roll(1)
-        decoder_input[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.start
+        decoder_input[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.decoder_start_id
         return Batch(source, Packed(decoder_input, target.layout), labels)
 
 

@@ -96,7 +96,7 @@ class LineTranslator(ABC):
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines: put the text in brackets, as in translate([text]).")
         pieces = [split(tidy(line), self._count, LONGEST_PIECE) for line in lines]
-        sources = [[(*self.tokenizer.encode(piece.text), self.tokenizer.end) for piece in line] for line in pieces]
+        sources = [[(*self.tokenizer.encode(piece.text), self.tokenizer.eos_id) for piece in line] for line in pieces]
         found = self.search({source for line in sources for source in line}, n_best)
         return [
             self._join(line, [found[source] for source in line_sources])

@@ -22,9 +22,10 @@ from dragoman.export.exporter import FORMS, QUANTIZATIONS
 from dragoman.export.exporter import export as write_export
 from dragoman.export.model_card import Circumstances
 from dragoman.files import write_atomic
+from dragoman.number_format import size
 from dragoman.progress import Progress
 from dragoman.recipe import resolve
-from dragoman.terminal import progress_bars, size, table
+from dragoman.terminal import progress_bars, table
 
 SPLITS = ("test", "valid")
 

@@ -138,8 +138,8 @@ def marks_of(tokenizer: Tokenizer, vocabulary: int) -> SpecialTokens:
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
     unsayable = [
         token
-        for token in range(tokenizer.size)
+        for token in range(tokenizer.vocab_size)
         if processor.is_control(token) or processor.is_unknown(token) or processor.is_unused(token)
     ]
-    forbidden = {*unsayable, *range(tokenizer.size, vocabulary)} - {tokenizer.end}
-    return SpecialTokens(tokenizer.start, tokenizer.end, tuple(sorted(forbidden)))
+    forbidden = {*unsayable, *range(tokenizer.vocab_size, vocabulary)} - {tokenizer.eos_id}
+    return SpecialTokens(tokenizer.decoder_start_id, tokenizer.eos_id, tuple(sorted(forbidden)))

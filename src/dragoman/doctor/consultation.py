@@ -24,9 +24,10 @@ from dragoman.launch.launch_request import LaunchRequest
 from dragoman.launch.network_interfaces import Address
 from dragoman.launch.preflight import Problem, checkpoint_bytes, compare_clocks
 from dragoman.launch.ssh import Client, Machine
+from dragoman.number_format import count, size
 from dragoman.settings import Settings
 from dragoman.step_model import METHODS, StepConditions, wire_time
-from dragoman.terminal import count, size, table
+from dragoman.terminal import table
 
 ASSUMED_BITS_PER_S = 1e9
 """Of a link that a question is about, where there is none to measure."""
@@ -79,7 +80,7 @@ def exercise_on(data: DataSet | None, recipe: str, overrides: Sequence[str]) -> 
         return BenchmarkRequest(recipe, overrides)
     lengths = data.pairs("train").lengths()
     some = lengths[:: max(1, len(lengths) // SAMPLED_PAIRS)].tolist()
-    vocabulary = f"tokenizer.vocabulary_size={data.tokenizer.padded_size}"
+    vocabulary = f"tokenizer.vocabulary_size={data.tokenizer.padded_vocab_size}"
     return BenchmarkRequest(recipe, [*overrides, vocabulary], [(source, target) for source, target in some])
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dragoman.errors import DragomanError
+from dragoman.number_format import count, span
 from dragoman.step_model import METHODS, Prediction, StepConditions, predict, what_if
-from dragoman.terminal import count, span
 
 SENSIBLE_WAIT = 0.5
 """Part of a step that may go into waiting for the network before a plan is not sensible."""

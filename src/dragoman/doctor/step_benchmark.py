@@ -45,7 +45,7 @@ RATE = 1e-6
 class SyntheticPairs:
     """Sentences of random tokens, as long as those of a data set, or of the news."""
 
-    start = 1
+    decoder_start_id = 1
 
     def __init__(self, vocabulary: int, lengths: Sequence[tuple[int, int]] = ()) -> None:
         self._random = np.random.default_rng(1)

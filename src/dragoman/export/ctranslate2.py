@@ -58,12 +58,12 @@ def _epsilon(model: Transformer) -> float:
 
 
 def _put_vocabulary(spec: transformer_spec.TransformerSpec, tokenizer: Tokenizer, rows: int) -> None:
-    pieces = [*tokenizer.pieces, *(f"<padding {row}>" for row in range(tokenizer.size, rows))]
+    pieces = [*tokenizer.pieces, *(f"<padding {row}>" for row in range(tokenizer.vocab_size, rows))]
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
-    spec.config.unk_token = pieces[tokenizer.unknown]
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.start]
-    spec.config.eos_token = pieces[tokenizer.end]
+    spec.config.unk_token = pieces[tokenizer.unk_id]
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.decoder_start_id]
+    spec.config.eos_token = pieces[tokenizer.eos_id]
     spec.config.add_source_eos = True
 
 

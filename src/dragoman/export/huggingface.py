@@ -38,8 +38,8 @@ def find_obstacles(architecture: Architecture, tokenizer: Tokenizer) -> list[str
         for name, only in CLASSIC.items()
         if getattr(architecture, name) != only
     ]
-    if tokenizer.padding != FIRST_POSITION - 1:  # M2M100 counts positions from its padding's id on
-        problems.append(f"a tokenizer whose padding has id {tokenizer.padding} (it must be {FIRST_POSITION - 1})")
+    if tokenizer.pad_id != FIRST_POSITION - 1:  # M2M100 counts positions from its padding's id on
+        problems.append(f"a tokenizer whose padding has id {tokenizer.pad_id} (it must be {FIRST_POSITION - 1})")
     return problems
 
 
@@ -52,10 +52,10 @@ def write(model: Transformer, description: ModelDescription, marks: SpecialToken
         )
     save_file(to_m2m100(model), folder / WEIGHTS_FILE, metadata={"format": "pt"})
     ids = {
-        "pad_token_id": tokenizer.padding,
-        "bos_token_id": tokenizer.start,
-        "eos_token_id": tokenizer.end,
-        "decoder_start_token_id": tokenizer.start,
+        "pad_token_id": tokenizer.pad_id,
+        "bos_token_id": tokenizer.decoder_start_id,
+        "eos_token_id": tokenizer.eos_id,
+        "decoder_start_token_id": tokenizer.decoder_start_id,
     }
     write_json(folder / "config.json", {**_shape(architecture), **ids})
     write_json(folder / "generation_config.json", {**ids, **_search(description, marks)})
@@ -66,9 +66,9 @@ def write(model: Transformer, description: ModelDescription, marks: SpecialToken
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "pad_token": pieces[ids["pad_token_id"] or 0],
-            "unk_token": pieces[tokenizer.unknown],
-            "bos_token": pieces[tokenizer.start],
-            "eos_token": pieces[tokenizer.end],
+            "unk_token": pieces[tokenizer.unk_id],
+            "bos_token": pieces[tokenizer.decoder_start_id],
+            "eos_token": pieces[tokenizer.eos_id],
             "model_max_length": LONGEST,
             "clean_up_tokenization_spaces": False,
         },
@@ -182,7 +182,7 @@ def _tokenizer(tokenizer: Tokenizer) -> Any:
             models.BPE(
                 ids,
                 _merges(content, ids),
-                unk_token=pieces[tokenizer.unknown],
+                unk_token=pieces[tokenizer.unk_id],
                 fuse_unk=True,
                 byte_fallback=content.trainer_spec.byte_fallback,
             )
@@ -190,7 +190,7 @@ def _tokenizer(tokenizer: Tokenizer) -> Any:
     elif content.trainer_spec.model_type == _UNIGRAM:
         scores = [(piece.piece, piece.score) for piece in content.pieces]
         made = tokenizers.Tokenizer(
-            models.Unigram(scores, tokenizer.unknown, byte_fallback=content.trainer_spec.byte_fallback)
+            models.Unigram(scores, tokenizer.unk_id, byte_fallback=content.trainer_spec.byte_fallback)
         )
     else:
         raise DragomanError("The tokenizer is neither BPE nor unigram: export to ctranslate2 or safetensors instead.")
@@ -205,7 +205,7 @@ def _tokenizer(tokenizer: Tokenizer) -> Any:
     ]
     made.normalizer = normalizers.Sequence(steps)
     made.post_processor = processors.TemplateProcessing(
-        single=f"$A {pieces[tokenizer.end]}", special_tokens=[(pieces[tokenizer.end], tokenizer.end)]
+        single=f"$A {pieces[tokenizer.eos_id]}", special_tokens=[(pieces[tokenizer.eos_id], tokenizer.eos_id)]
     )
     made.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]

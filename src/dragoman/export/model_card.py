@@ -16,8 +16,8 @@ from dragoman.events import CheckpointsAveraged, EvaluationDone, Event, RunEnded
 from dragoman.files import read_json, write_atomic
 from dragoman.model.architecture import Architecture, parameter_count
 from dragoman.model.model_folder import ModelDescription
+from dragoman.number_format import count, size, span
 from dragoman.run_folder import RunFolder
-from dragoman.terminal import count, size, span
 
 NOT_KNOWN = "not known"
 LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "safetensors": "dragoman"}

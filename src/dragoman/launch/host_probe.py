@@ -29,7 +29,7 @@ def probe(recipe: str, overrides: Sequence[str], data: str, out: str, *, elastic
     found = _find(problems, lambda: whole_data_set(Path(data)))
     parameters = needed_bytes = 0
     if settings is not None and found is not None:
-        vocabulary = found.tokenizer.padded_size
+        vocabulary = found.tokenizer.padded_vocab_size
         parameters = parameter_count(Architecture(vocabulary=vocabulary, **settings.model.model_dump()))
         needed_bytes = checkpoint_bytes(settings, parameters)
     run = Path(out)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from dragoman.errors import DragomanError
 from dragoman.launch.network_interfaces import Address
+from dragoman.number_format import size, span
 from dragoman.settings import Settings
-from dragoman.terminal import size, span
 
 CLOCK_S = 2.0
 """Clocks may differ by so much before the times in logs of several hosts are hard to compare."""

@@ -182,7 +182,7 @@ class TranslationService:
         pieces = split(tidy(sentence), lambda text: len(tokenizer.encode(text)), LONGEST_PIECE)
         if not pieces:
             return _SentenceTranslation("")
-        sources = [(*tokenizer.encode(piece.text), tokenizer.end) for piece in pieces]
+        sources = [(*tokenizer.encode(piece.text), tokenizer.eos_id) for piece in pieces]
         results = [await model.batcher.search(source) for source in sources]
         if len(pieces) > 1:
             texts = (tokenizer.decode(hypotheses[0].tokens) for hypotheses in results)

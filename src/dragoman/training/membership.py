@@ -102,7 +102,7 @@ class Membership:
     def _form_world(self) -> None:
         """Bring all workers of a new world to the same state, and agree on who does what."""
         self._step_log.flush()
-        self._timer.enter("apart")
+        self._timer.enter("outside")
         cluster, shares = self._cluster, self._settings.training.shares
         state, complete = self._replica.state, self._replica.step_complete
         self._catch_up(ReplicaProgress(state.step, complete, self._history))

@@ -11,8 +11,9 @@ from dragoman.errors import DragomanError
 from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone
 from dragoman.files import read_json
 from dragoman.model.model_folder import MODEL_FILE, WEIGHTS_FILE
+from dragoman.number_format import count, size, span
 from dragoman.run_folder import CHECKPOINT_FILES, RunFolder
-from dragoman.terminal import count, size, span, table
+from dragoman.terminal import table
 from dragoman.training.checkpoint import (
     AVERAGED,
     BEST_BLEU,

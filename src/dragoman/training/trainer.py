@@ -54,7 +54,7 @@ class Trainer:
     ) -> None:
         self._settings, self._data, self._run, self._cluster = settings, data, run, cluster
         self._record, self._event_sync = record, event_sync
-        self._architecture = Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())
+        self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
         self._precision = Precision.choose(settings, cluster.device)
         self._replica = build_replica(settings, self._architecture, cluster)
         micro_batch_tokens = micro_tokens(settings, self._architecture, cluster.device, cluster.local_world_size)
@@ -172,7 +172,7 @@ class Trainer:
         stops = stats is not None and stats.stop_requested
         if saves or stops:
             self._step_log.flush()
-        self._timer.enter("apart")
+        self._timer.enter("outside")
         if stops and not saves:
             replica.exchange.synchronize(flush=True)
         links = self._evaluate() if evaluates and (last or not stops) else []
