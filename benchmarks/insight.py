@@ -29,6 +29,7 @@ from benchmarks.labelled import EQUAL, KINDS, train_here
 from benchmarks.machines import SHORT, SLOWER, THIRDS, WARM_STEPS, Line, Runs, measure
 from benchmarks.overhead import TimedRecording
 from dragoman.corpus.dataset import DataSet
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.distributed import event_sync
 from dragoman.distributed.cluster import join_cluster
 from dragoman.distributed.event_sync import EventSync
@@ -45,10 +46,10 @@ from dragoman.events import (
 from dragoman.insight.forecast import estimate_remaining_time
 from dragoman.insight.report_writer import REPORT_FILE
 from dragoman.insight.run_history import build_history
-from dragoman.launch.local_launcher import make_judge, open_sinks
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.telemetry.sensors import Sensors
+from dragoman.telemetry.sinks import open_sinks
 from dragoman.training.event_recorder import EventRecorder
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import NORM_EVERY, Trainer
@@ -115,9 +116,9 @@ def _predict(bed: Hosts, names: Sequence[str], data: Path) -> dict[str, float]:
     """By method, from one examination."""
     others = ("bf16", "local")
     found = _consult(bed, names, data, *(word for method in others for word in ("--what-if", f"exchange={method}")))
-    plans = found["plans"]
-    methods = {"plain": plans["as it is"], **{method: plans[f"exchange={method}"] for method in others}}
-    return {method: float(plan["step_s"]) for method, plan in methods.items()}
+    what_if = found["what_if"]
+    methods = {"plain": found["estimate"], **{method: what_if[f"exchange={method}"] for method in others}}
+    return {method: float(estimate["step_s"]) for method, estimate in methods.items()}
 
 
 def _consult(bed: Hosts, names: Sequence[str], data: Path, *words: str) -> Any:
@@ -141,9 +142,9 @@ def measure_story(data: Path) -> list[Line]:
         for host in bed:
             host.set_rate(rate)
         started = time.perf_counter()
-        plan = _consult(bed, ("a", "b"), data)["plans"]["as it is"]
+        plan = _consult(bed, ("a", "b"), data)["estimate"]
         spent_s = time.perf_counter() - started
-    cause = next((each for each in plan["sentences"] if each.startswith("The port between")), "")
+    cause = next((each for each in plan["limits"] if each.startswith("The link from")), "")
     told = bool(cause) and not plan["sensible"] and any("exchange.method=local" in each for each in plan["remedies"])
     return [
         Line(

@@ -22,12 +22,13 @@ from tests.system.hosts import Hosts
 from benchmarks.machines import SHORT, Runs
 from dragoman.corpus import demo
 from dragoman.corpus.shards import Pairs
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
 from dragoman.insight.run_history import read_history
-from dragoman.launch.local_launcher import make_judge, open_sinks
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
+from dragoman.telemetry.sinks import open_sinks
 from dragoman.training import worker
 from dragoman.training.worker import TrainingJob
 

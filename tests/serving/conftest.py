@@ -12,7 +12,7 @@ from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.translation_service import TranslationService
 
-from ..models import babbler, learned, write
+from ..models import briefly_trained_model, save_model, train_tokenizer
 from ..shared_folder import shared_folder
 
 
@@ -24,10 +24,10 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def make_exports(folder: Path) -> None:
-    tokenizer = learned(folder, "bpe")
-    model = babbler(tokenizer)
+    tokenizer = train_tokenizer(folder)
+    model = briefly_trained_model(tokenizer)
     for direction in ("en-de", "de-en"):
-        stored = write(folder / f"model-{direction}", model, tokenizer, direction, beam=3)
+        stored = save_model(folder / f"model-{direction}", model, tokenizer, direction, beam=3)
         export(stored, folder / direction, "ctranslate2")
 
 

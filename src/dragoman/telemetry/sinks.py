@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from dragoman import events
 from dragoman.events import Event
 from dragoman.number_format import count, span
+from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
 from dragoman.telemetry.event_messages import message_for
 from dragoman.terminal import PLAIN_INTERVAL_S
@@ -198,3 +200,9 @@ class TerminalSink:
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False)
+
+
+def open_sinks(run: RunFolder, settings: Settings, first: Event) -> list[Sink]:
+    """The terminal's view of a run and its TensorBoard curves, from the first event to show on."""
+    first_step = first.resumed_step if isinstance(first, events.RunStarted) else getattr(first, "step", 0)
+    return [TerminalSink(Console(file=sys.stdout), settings), TensorBoardSink(run.tensorboard, first_step)]

@@ -9,12 +9,10 @@ from dragoman.insight.diagnoses import BOTTLENECK_WAIT, NOTICEABLE_WAIT
 from dragoman.insight.run_history import RunHistory
 from dragoman.insight.step_breakdown import NOT_MEASURED, mean_of, mean_part_s, measured_steps
 from dragoman.number_format import percent, size
-from dragoman.step_model import METHODS, StepConditions, predict, what_if
+from dragoman.step_model import RingLink, StepConditions, TcpLink, exchange_method, predict
 
 MIN_EXPOSED = 0.01
 """Part of a step that communication must take to tell the bandwidth of the link."""
-LOCAL_EVERY = 16
-"""Steps between synchronisations that predictions for the `local` method assume."""
 LINKS_BITS_PER_S = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
 
 
@@ -55,16 +53,16 @@ def answer_link_effect(history: RunHistory) -> Answer:
         conditions = replace(conditions, tokens_per_s=conditions.tokens_per_s * 2)
         text = "Not at all with one worker. The evidence predicts the step time of two machines like this one."
     else:
-        now, halved = predict(conditions), what_if(conditions, bits_per_s=conditions.bits_per_s / 2)
+        now, halved = predict(conditions), predict(conditions.with_bandwidth(conditions.link.bits_per_s / 2))
         text = (
             f"Communication takes {now.exchange_s:.2f} s of a {now.step_s:.2f} s step; "
             f"with half the bandwidth the step would take {halved.step_s:.2f} s."
         )
     evidence = []
     for link, bits_per_s in LINKS_BITS_PER_S.items():
+        on_link = replace(conditions, link=TcpLink(bits_per_s))
         times = ", ".join(
-            f"{method} {what_if(conditions, bits_per_s=bits_per_s, method=method, every=LOCAL_EVERY).step_s:.2f} s"
-            for method in METHODS
+            f"{method} {predict(on_link.with_method(method)).step_s:.2f} s" for method in conditions.predictable
         )
         evidence.append(f"at {link}: {times}")
     return Answer(key, question, text, evidence, confidence="likely")
@@ -114,9 +112,9 @@ def _faster_exchange(history: RunHistory) -> str:
     if conditions is None:
         return "Use a faster link, or synchronise less often with exchange.method=local and a larger exchange.every."
     options = {
-        "exchange.method=bf16": what_if(conditions, method="bf16").step_s,
-        "exchange.method=local": what_if(conditions, method="local", every=LOCAL_EVERY).step_s,
-        "a link ten times as fast": what_if(conditions, bits_per_s=10 * conditions.bits_per_s).step_s,
+        "exchange.method=bf16": predict(conditions.with_method("bf16")).step_s,
+        "exchange.method=local": predict(conditions.with_method("local")).step_s,
+        "a link ten times as fast": predict(conditions.with_bandwidth(10 * conditions.link.bits_per_s)).step_s,
     }
     best_first = sorted(options.items(), key=lambda option: option[1])
     times = "; ".join(f"{step_s:.2f} s with {change}" for change, step_s in best_first)
@@ -127,7 +125,7 @@ def _step_conditions(history: RunHistory) -> StepConditions | None:
     """The run as input of the step model; None if the bandwidth of its link is not known."""
     steps, rate = measured_steps(history), _exchange_bits_per_s(history)
     world, method = history.started.world_size, _exchange_method(history)
-    if not steps or method not in METHODS or (world > 1 and rate is None):
+    if not steps or method == "powersgd" or (world > 1 and rate is None):
         return None
     tokens = round(mean_of(steps, "source_tokens") + mean_of(steps, "target_tokens"))
     compute_s = mean_part_s(steps, "compute") + mean_part_s(steps, "straggler wait")
@@ -136,6 +134,6 @@ def _step_conditions(history: RunHistory) -> StepConditions | None:
         step_tokens=tokens,
         tokens_per_s=(tokens / world / max(compute_s, 1e-9),) * world,
         update_s=mean_part_s(steps, "optimizer update") + mean_part_s(steps, "data wait"),
-        bits_per_s=rate or LINKS_BITS_PER_S["1 Gbit/s"],
-        method=method,
+        link=TcpLink(LINKS_BITS_PER_S["1 Gbit/s"]) if rate is None else RingLink(rate),
+        method=exchange_method(method),
     )
