@@ -31,26 +31,23 @@ def run_doctor(hosts: Hosts, *arguments: str, code: int) -> dict:
 
 
 def test_a_slow_link_is_measured_and_the_plan_is_not_sensible(hosts):
-    # So many weights that sending them takes longer than computing on a busy machine too.
     found = run_doctor(
-        hosts, "--hosts", "a,b", "tiny", *TINY, "exchange.method=plain", "model.feed_forward=65536",
+        hosts, "--hosts", "a,b", "tiny", *TINY, "exchange.method=plain", "model.feed_forward=4096",
         "--what-if", "link=100gbit", code=1,
     )  # fmt: skip
     assert {(link["from"], link["to"]) for link in found["links"]} == {("a", "b"), ("b", "a")}
     for link in found["links"]:
-        assert link["bits_per_s"] == pytest.approx(BITS_PER_S, rel=0.3)
+        assert link["bits_per_s"] == pytest.approx(BITS_PER_S, rel=0.2)
     assert "The link from" in found["estimate"]["limits"][0]
     assert any(remedy.startswith("a link of") for remedy in found["estimate"]["remedies"])
     assert found["what_if"]["link=100gbit"]["step_s"] < found["estimate"]["step_s"]
 
 
 def test_a_launch_that_would_mostly_wait_warns_before_it_starts(hosts, data):
-    for host in hosts:
-        host.set_rate("4mbit")
     command = [
         sys.executable, "-m", "dragoman", "launch", "--hosts", "a,b", "--ssh-config", str(hosts.ssh_config), "--",
         "train", "tiny", "--data", str(data.path), "--out", f"{HOME}/run", *TINY, "exchange.method=plain",
-        "model.feed_forward=8192", "training.steps=1", "evaluation.bleu=false",
+        "model.feed_forward=4096", "training.steps=1", "evaluation.bleu=false",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
