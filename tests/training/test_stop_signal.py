@@ -13,7 +13,7 @@ def exits(monkeypatch) -> list[int]:
     return codes
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_and_the_handlers_are_put_back(exits, number):
     before = signal.getsignal(number)
     stop = StopSignal()
@@ -40,3 +40,16 @@ def test_an_agent_that_repeats_sigterm_is_no_reason_to_leave_unsaved(exits):
         for _ in range(3):
             signal.raise_signal(signal.SIGTERM)
     assert exits == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_is_ignored_stays_ignored(exits, number):
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        stop = StopSignal()
+        with stop.listening():
+            signal.raise_signal(number)
+        assert not stop.requested
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
