@@ -59,7 +59,7 @@ def test_training_on_a_gpu_follows_the_curve_of_a_cpu(data, tmp_path, precision,
     assert ours[-1] < 0.8 * ours[0]
 
 
-def test_memory_that_runs_out_on_a_gpu_is_met_by_cutting(data, tmp_path):
+def test_out_of_memory_on_a_gpu_splits_the_batch(data, tmp_path):
     sizes = ("batch.tokens=20000", "training.micro_batch_tokens=20000", "model.d_model=128", "model.feed_forward=512")
     settings = tiny(*sizes, "training.steps=3", "evaluation.bleu=false")
     recording = Recording(settings, data, tmp_path)
@@ -74,11 +74,11 @@ def test_memory_that_runs_out_on_a_gpu_is_met_by_cutting(data, tmp_path):
     assert len(recording.of(StepDone)) == 3
 
 
-def test_a_share_in_pieces_has_the_gradient_of_the_whole(data, tmp_path):
+def test_micro_batches_sum_to_the_gradient_of_the_batch(data, tmp_path):
     losses = []
-    for pieces in ("micro_batch_tokens=200", "micro_batch_tokens=70"):
-        settings = tiny(*WIDE, "training.precision=bf16", "model.dropout=0", f"training.{pieces}", "training.steps=8")
-        recording = Recording(settings, data, tmp_path / pieces)
+    for setting in ("micro_batch_tokens=200", "micro_batch_tokens=70"):
+        settings = tiny(*WIDE, "training.precision=bf16", "model.dropout=0", f"training.{setting}", "training.steps=8")
+        recording = Recording(settings, data, tmp_path / setting)
         assert recording.train() == "finished"
         losses.append([event.loss for event in recording.of(StepDone)])
     assert len(recording.of(StepDone)) == 8
@@ -89,20 +89,22 @@ def test_a_share_in_pieces_has_the_gradient_of_the_whole(data, tmp_path):
 @pytest.mark.parametrize("algorithm", ["adamw", "muon"])
 def test_a_step_that_is_not_finite_changes_nothing(algorithm):
     model = torch.nn.Linear(64, 64).cuda()
-    updater = Optimizer(model, OptimizerSettings(algorithm=algorithm, weight_decay=0.1))
+    optimizer = Optimizer(model, OptimizerSettings(algorithm=algorithm, weight_decay=0.1))
     one, broken = (torch.tensor(value, device="cuda") for value in (1.0, math.nan))
     for loss, value in ((one, 1.0), (broken, math.nan), (one, 1.0)):
         for parameter in model.parameters():
             parameter.grad = torch.full_like(parameter, value)
-        before = {name: tensor.clone() for name, tensor in (*model.state_dict().items(), *updater.state().items())}
-        updater.step_unread(0.01, loss, one, 0.5)
-        after = {**model.state_dict(), **updater.state()}
+        before = {
+            name: tensor.clone() for name, tensor in (*model.state_dict().items(), *optimizer.state_dict().items())
+        }
+        optimizer.clip_and_step_if_finite(0.01, loss, one, 0.5)
+        after = {**model.state_dict(), **optimizer.state_dict()}
         changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
         assert bool(changed) == math.isfinite(value)
     assert all(tensor.isfinite().all() for tensor in after.values())
 
 
-def test_a_run_on_a_gpu_goes_on_where_it_was(data, tmp_path):
+def test_a_run_on_a_gpu_resumes_exactly(data, tmp_path):
     settings = tiny(*WIDE, "training.precision=bf16", "training.steps=12", "checkpoint.every=6")
     whole = Recording(settings, data, tmp_path / "whole")
     whole.train()

@@ -15,7 +15,6 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.event_sync import EventSync
 from dragoman.distributed.step_stats import StepStats, at_rank
 from dragoman.distributed.worker_group import WorkersLostError
-from dragoman.errors import DragomanError
 from dragoman.events import Event, RunEnded, WorldChanged
 from dragoman.model.architecture import Architecture
 from dragoman.model.cuda_graph import uses_cuda_graphs
@@ -62,14 +61,8 @@ class Trainer:
         micro_batch_tokens = choose_micro_batch_tokens(
             settings, self._architecture, cluster.device, cluster.local_world_size
         )
-        loader = DataLoader(
-            data.pairs("train"),
-            data.tokenizer,
-            settings.batch.tokens,
-            settings.batch.seed,
-            micro_batch_tokens,
-            fixed_sizes=uses_cuda_graphs(self._precision, self._architecture, cluster.device),
-        )
+        fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, cluster.device)
+        loader = _make_loader(settings, data, micro_batch_tokens, fixed_sizes=fixed_sizes)
         self._batches = BatchStream(loader)
         self._train_step = TrainStep(
             self._replica.model, loader, self._precision, settings.training, cluster.device, record
@@ -225,11 +218,7 @@ class Trainer:
         self._take_times()
         state = self._replica.state
         self._record(RunEnded(step=state.step, reason=reason, elapsed_s=state.elapsed_s))
-        if self._checkpoints.failure:
-            raise DragomanError(
-                f"The last checkpoint could not be written ({self._checkpoints.failure}): free space for "
-                f"{self._run.path} and repeat the command; it resumes from the newest checkpoint."
-            )
+        self._checkpoints.raise_if_failed()
 
     def _take_times(self) -> dict[Part, float]:
         """Seconds by part since the last call. Adds them to the elapsed time of the run."""
@@ -252,3 +241,8 @@ class Trainer:
             self._record(started)
             self._record(data_opened(manifest))
         self._take_times()
+
+
+def _make_loader(settings: Settings, data: DataSet, micro_batch_tokens: int, *, fixed_sizes: bool) -> DataLoader:
+    pairs, batch = data.pairs("train"), settings.batch
+    return DataLoader(pairs, data.tokenizer, batch.tokens, batch.seed, micro_batch_tokens, fixed_sizes=fixed_sizes)
