@@ -32,13 +32,15 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import PAD_ID, Tokenizer, count_words, train
 from dragoman.decoding import scoring
-from dragoman.decoding.beam_search import SpecialTokens, search
-from dragoman.decoding.ctranslate2_translator import EXTRA_LENGTH, ExportedTranslator
-from dragoman.decoding.line_translator import batches
-from dragoman.decoding.translator import find_model, load_stored, marks_of
+from dragoman.decoding.beam_search import search
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
+from dragoman.decoding.line_translator import make_batches
+from dragoman.decoding.search_limits import EXTRA_LENGTH
+from dragoman.decoding.special_tokens import SpecialTokens
+from dragoman.decoding.translator import find_model
 from dragoman.export.exporter import export
 from dragoman.model.architecture import architecture_of
-from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription
+from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription, load_model
 from dragoman.model.transformer import Transformer
 from dragoman.recipe import recipe_names
 from dragoman.settings import DecodingSettings, TokenizerSettings
@@ -78,26 +80,26 @@ def main() -> None:
 def measure(
     model_folder: Path, exports: dict[str, Path], test: list[tuple[str, str]], options: argparse.Namespace
 ) -> None:
-    stored = load_stored(model_folder, options.device)
+    stored = load_model(model_folder, options.device)
     model, tokenizer = stored.model, stored.description.tokenizer
-    marks = marks_of(tokenizer, model.architecture.vocabulary)
+    special_tokens = SpecialTokens.from_tokenizer(tokenizer, model.architecture.vocabulary)
     peer = peers.m2m100(model, tokenizer.decoder_start_id, tokenizer.eos_id, PAD_ID)
     sources = [(*tokenizer.encode(english), tokenizer.eos_id) for english, _ in test]
     is_trained = options.steps > 0 or options.model is not None
     ratio, longest = (3.0, LONGEST) if is_trained else ((ENDLESS - EXTRA_LENGTH + 0.5) / len(sources[0]), ENDLESS)
     int8 = dragoman.load(exports["int8"], options.device, beam=BEAM, alpha=0.0, max_length_ratio=ratio)
-    assert isinstance(int8, ExportedTranslator)
+    assert isinstance(int8, CTranslate2Translator)
     searches = {
-        "dragoman": ours(model, marks, ratio),
+        "dragoman": ours(model, special_tokens, ratio),
         "export int8": exported(int8),
-        "transformers": theirs(peer, marks, longest),
+        "transformers": theirs(peer, special_tokens, longest),
     }
     size = max(1, options.batch_tokens // statistics.mean(map(len, sources)).__ceil__())
     orders = {
-        "sorted by length": list(batches(sources, options.batch_tokens)),
+        "sorted by length": list(make_batches(sources, options.batch_tokens)),
         "as they come": [sources[begin : begin + size] for begin in range(0, len(sources), size)],
     }
-    rows = [compare(model, marks, searches, name, order, options) for name, order in orders.items()]
+    rows = [compare(model, special_tokens, searches, name, order, options) for name, order in orders.items()]
     name = options.recipe if options.model is None else options.model
     print(f"\n{name} on {options.device}, {torch.get_num_threads()} threads")
     print(f"{len(sources)} sentences, beam {BEAM}, median of {options.rounds} rounds")
@@ -146,25 +148,25 @@ def bleu(model: Path, test: list[tuple[str, str]], device: str) -> float:
     return round(scoring.score(dragoman.load(model, device).translate(sources), references).bleu.value, 2)
 
 
-def ours(model: Transformer, marks: SpecialTokens, ratio: float) -> Search:
+def ours(model: Transformer, special_tokens: SpecialTokens, ratio: float) -> Search:
     options = DecodingSettings(beam=BEAM, length_penalty=0.0, max_length_ratio=ratio)
     return lambda order: [
-        best.tokens for batch in order for [best] in search(model, pack_sentences(batch), options, marks)
+        best.tokens for batch in order for [best] in search(model, pack_sentences(batch), options, special_tokens)
     ]
 
 
-def exported(translator: ExportedTranslator) -> Search:
+def exported(translator: CTranslate2Translator) -> Search:
     return lambda order: [best.tokens for batch in translator.search_batches(order) for [best] in batch]
 
 
-def theirs(peer: object, marks: SpecialTokens, longest: int) -> Search:
-    settings = {"beam": BEAM, "max_new_tokens": longest, "forbidden": marks.forbidden}
+def theirs(peer: object, special_tokens: SpecialTokens, longest: int) -> Search:
+    settings = {"beam": BEAM, "max_new_tokens": longest, "forbidden": special_tokens.forbidden}
     return lambda order: [tokens for batch in order for tokens in peers.generate(peer, batch, **settings)]
 
 
 def compare(
     model: Transformer,
-    marks: SpecialTokens,
+    special_tokens: SpecialTokens,
     searches: dict[str, Search],
     name: str,
     order: list[list[Tokens]],
@@ -183,7 +185,8 @@ def compare(
     sources = [source for batch in order for source in batch]
     mine, expected = found["dragoman"], found["transformers"]
     not_worse = sum(
-        a == b or log_probability(model, source, a, marks) > log_probability(model, source, b, marks) - 1e-3
+        a == b
+        or log_probability(model, source, a, special_tokens) > log_probability(model, source, b, special_tokens) - 1e-3
         for source, a, b in zip(sources, mine, expected, strict=True)
     )
     dragoman_s, export_s, transformers_s = (round(statistics.median(spans[who]), 3) for who in searches)
@@ -204,9 +207,11 @@ def seconds(work: Callable[[], object], device: str) -> float:
     return time.perf_counter() - started_at
 
 
-def log_probability(model: Transformer, source: Tokens, tokens: Tokens, marks: SpecialTokens) -> float:
+def log_probability(model: Transformer, source: Tokens, tokens: Tokens, special_tokens: SpecialTokens) -> float:
     batch = Batch(
-        pack_sentences([source]), pack_sentences([[marks.start, *tokens]]), torch.tensor([*tokens, marks.end])
+        pack_sentences([source]),
+        pack_sentences([[special_tokens.decoder_start_id, *tokens]]),
+        torch.tensor([*tokens, special_tokens.eos_id]),
     )
     with torch.inference_mode():
         return -float(model(batch.to(model.embedding.weight.device))[1])

@@ -35,9 +35,10 @@ from dragoman.batching.packing import pack_sentences
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import PAD_ID
 from dragoman.decoding.beam_search import search
-from dragoman.decoding.line_translator import batches
+from dragoman.decoding.line_translator import make_batches
+from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.decoding.translation_judge import make_judge
-from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load, marks_of
+from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load
 from dragoman.distributed.cluster import join_cluster
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.launch import local_launcher
@@ -251,14 +252,14 @@ def measure_marian_quality(bench: Bench) -> None:
     rate = marian.learn(model, everything, bench.seconds)
     bench.tell("MarianMT on europarl", rate, f"{rate / 1e6:.3f} M tokens/s for {bench.seconds:.0f} s")
     model.model.eval()
-    marks = marks_of(data.tokenizer, data.tokenizer.padded_vocab_size)
+    special_tokens = SpecialTokens.from_tokenizer(data.tokenizer, data.tokenizer.padded_vocab_size)
 
     def translate(lines: Sequence[str]) -> list[str]:
         sources = [(*data.tokenizer.encode(line), data.tokenizer.eos_id) for line in lines]
         found: dict[tuple[int, ...], list[int]] = {}
         with torch.autocast("cuda", torch.bfloat16):
-            for batch in batches(set(sources), 16384):
-                out = peers.generate(model.model, batch, beam=4, max_new_tokens=200, forbidden=marks.forbidden)
+            for batch in make_batches(set(sources), 16384):
+                out = peers.generate(model.model, batch, beam=4, max_new_tokens=200, forbidden=special_tokens.forbidden)
                 found.update(zip(batch, out, strict=True))
         return [data.tokenizer.decode(found[source]) for source in sources]
 
@@ -281,7 +282,7 @@ def measure_decoding(bench: Bench) -> None:
     assert isinstance(translator, Translator)
     model = translator.model
     tokenizer = data.tokenizer
-    marks = marks_of(tokenizer, model.architecture.vocabulary)
+    special_tokens = SpecialTokens.from_tokenizer(tokenizer, model.architecture.vocabulary)
     lines, references = bench.corpus("newstest-en-de", "newstest2014")
     sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in lines]
     peer = peers.m2m100(model, tokenizer.decoder_start_id, tokenizer.eos_id, PAD_ID)
@@ -289,22 +290,22 @@ def measure_decoding(bench: Bench) -> None:
 
     def ours() -> dict[tuple[int, ...], list[int]]:
         found: dict[tuple[int, ...], list[int]] = {}
-        for batch in batches(set(sources), GPU_BATCH_TOKENS):
-            results = search(model, pack_sentences(batch), options, marks)
+        for batch in make_batches(set(sources), GPU_BATCH_TOKENS):
+            results = search(model, pack_sentences(batch), options, special_tokens)
             found.update((source, best.tokens) for source, [best] in zip(batch, results, strict=True))
         return found
 
     def theirs() -> dict[tuple[int, ...], list[int]]:
         found: dict[tuple[int, ...], list[int]] = {}
-        for batch in batches(set(sources), 16384):
-            out = peers.generate(peer, batch, beam=4, max_new_tokens=200, forbidden=marks.forbidden)
+        for batch in make_batches(set(sources), 16384):
+            out = peers.generate(peer, batch, beam=4, max_new_tokens=200, forbidden=special_tokens.forbidden)
             found.update(zip(batch, out, strict=True))
         return found
 
     with torch.autocast("cuda", torch.bfloat16):
         found = ours()
         our_s = statistics.median(seconds(ours) for _ in range(3))
-        peers.generate(peer, sources[:200], beam=4, max_new_tokens=20, forbidden=marks.forbidden)
+        peers.generate(peer, sources[:200], beam=4, max_new_tokens=20, forbidden=special_tokens.forbidden)
         started_at = time.perf_counter()
         expected = theirs()
         their_s = time.perf_counter() - started_at

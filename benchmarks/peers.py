@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragoman.export.huggingface import to_m2m100
+from dragoman.model.m2m100 import to_m2m100
 from dragoman.model.transformer import Transformer
 
 
@@ -32,7 +32,7 @@ def m2m100(model: Transformer, start: int, end: int, pad: int) -> Any:
 def generate(
     peer: Any, sources: Sequence[Sequence[int]], *, beam: int, max_new_tokens: int, forbidden: Sequence[int]
 ) -> list[list[int]]:
-    """The best translation of each source by Hugging Face's own beam search, marks removed; no length penalty."""
+    """The best translation of each source by Hugging Face's beam search, without special tokens and length penalty."""
     config = peer.config
     width = max(map(len, sources))
     padded = torch.tensor([[*source, *[config.pad_token_id] * (width - len(source))] for source in sources])
@@ -44,8 +44,8 @@ def generate(
             num_beams=beam, do_sample=False, length_penalty=0.0, early_stopping=False, max_new_tokens=max_new_tokens,
             suppress_tokens=list(forbidden),
         )  # fmt: skip
-    marks = {config.pad_token_id, config.bos_token_id, config.eos_token_id}
-    return [[token for token in row if token not in marks] for row in out.tolist()]
+    special_tokens = {config.pad_token_id, config.bos_token_id, config.eos_token_id}
+    return [[token for token in row if token not in special_tokens] for row in out.tolist()]
 
 
 def m2m100_weights(model: Transformer) -> dict[str, Tensor]:

@@ -33,7 +33,7 @@ from safetensors.torch import save_file
 from benchmarks.decode import learn_tokenizer, train_for_a_moment
 from dragoman.corpus import demo
 from dragoman.corpus.sources import Languages
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.translator import find_model
 from dragoman.export.exporter import export
 from dragoman.model.architecture import architecture_of
@@ -170,7 +170,7 @@ async def measure_speed(model: Path, rounds: int) -> dict[str, object]:
 
 async def measure_load(model: Path, seconds: float) -> dict[str, object]:
     """Good and bad clients for a while; the answers to the good ones are compared with the library's."""
-    translator = ExportedTranslator.load(model, "cpu")
+    translator = CTranslate2Translator.load(model, "cpu")
     known = [english for english, _ in demo.generate(3000, seed=4, valid=1, test=1).train]
     expected = {
         text: [found.text, *(other.text for other in found.alternatives if other.score > found.score - TIE)]

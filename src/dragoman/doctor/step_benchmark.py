@@ -23,7 +23,9 @@ from dragoman.distributed.exchange.flat_tensors import flatten, unflatten_into
 from dragoman.distributed.exchange.powersgd import PowerSgd
 from dragoman.doctor.measurements import StepBenchmark
 from dragoman.model.architecture import Architecture
-from dragoman.model.precision import Precision, micro_tokens, replays
+from dragoman.model.cuda_graph import uses_cuda_graphs
+from dragoman.model.memory_budget import choose_micro_batch_tokens
+from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.recipe import resolve
 from dragoman.settings import Settings
@@ -90,7 +92,7 @@ def _benchmark(settings: Settings, cluster: Cluster, workers: int, lengths: Sequ
     longest = int(pairs.lengths().max())
     model = Transformer(architecture).to(device)
     precision = Precision.choose(settings, device)
-    most = max(micro_tokens(settings, architecture, device, 1), longest)
+    most = max(choose_micro_batch_tokens(settings, architecture, device, 1), longest)
     share = max(longest, min(most, settings.batch.tokens // workers))
     # A GPU compiles for each size: it is benchmarked only with the one that training will use.
     tokens = max(longest, min(FIRST_TOKENS, share)) if device.type == "cpu" else most
@@ -129,7 +131,7 @@ def _time_passes(
     tokens: int,
 ) -> tuple[float, float]:
     """Source and target tokens of a forward and backward pass, and its time, both on average."""
-    fixed = replays(precision, model.architecture, cluster.device)
+    fixed = uses_cuda_graphs(precision, model.architecture, cluster.device)
     loader = DataLoader(
         cast(Pairs, pairs), cast(Tokenizer, pairs), tokens, settings.batch.seed, tokens, fixed_sizes=fixed
     )

@@ -18,8 +18,10 @@ from dragoman.distributed.step_stats import StepStats, place
 from dragoman.errors import DragomanError
 from dragoman.events import Event, RunEnded, WorldChanged
 from dragoman.model.architecture import Architecture
+from dragoman.model.cuda_graph import uses_cuda_graphs
+from dragoman.model.memory_budget import choose_micro_batch_tokens
 from dragoman.model.model_folder import ModelDescription
-from dragoman.model.precision import Precision, micro_tokens, replays
+from dragoman.model.precision import Precision
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
 from dragoman.telemetry.step_timing import Part, StepTimer
@@ -57,14 +59,16 @@ class Trainer:
         self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
         self._precision = Precision.choose(settings, cluster.device)
         self._replica = build_replica(settings, self._architecture, cluster)
-        micro_batch_tokens = micro_tokens(settings, self._architecture, cluster.device, cluster.local_world_size)
+        micro_batch_tokens = choose_micro_batch_tokens(
+            settings, self._architecture, cluster.device, cluster.local_world_size
+        )
         loader = DataLoader(
             data.pairs("train"),
             data.tokenizer,
             settings.batch.tokens,
             settings.batch.seed,
             micro_batch_tokens,
-            fixed_sizes=replays(self._precision, self._architecture, cluster.device),
+            fixed_sizes=uses_cuda_graphs(self._precision, self._architecture, cluster.device),
         )
         self._batches = BatchStream(loader)
         self._train_step = TrainStep(
