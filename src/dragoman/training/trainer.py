@@ -120,8 +120,7 @@ class Trainer:
     def _collect_stats(self, batch: WorkerBatch, gradients: WorkerGradients, step: int, stop: StopSignal) -> StepStats:
         """This worker's statistics of a step, which are sent together with its gradient."""
         rank, world_size = self._cluster.rank, self._cluster.world_size
-        compute_s, ready_s = gradients.compute_s, self._timer.ready_s(gradients.compute_s)
-        norm_sq = 0.0
+        ready_s, norm_sq = self._timer.ready_s(gradients.compute_s), 0.0
         if self._membership.averages_gradients and step % NORM_EVERY == 0 and batch.worker_target_tokens:
             # The gradient is divided by the tokens of the global batch, not by those of the share.
             scale = batch.target_tokens / batch.worker_target_tokens
@@ -129,7 +128,7 @@ class Trainer:
         return StepStats(
             losses=gradients.losses,
             target_tokens=batch.worker_target_tokens,
-            compute_s=at_rank(compute_s, rank, world_size),
+            compute_s=at_rank(gradients.compute_s, rank, world_size),
             ready_s=at_rank(ready_s, rank, world_size),
             stop_requests=stop.requested,
             event_sync_requests=world_size > 1 and self._event_sync.due,
