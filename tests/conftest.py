@@ -25,7 +25,7 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 GROUPS = {
     # Several workers of their own: two such modules at a time would only wait for each other's cores.
     "hosts": ("test_doctor", "test_elastic", "test_hosts", "test_launch"),
-    "browser": ("test_page", "test_watch"),
+    "browser": ("test_translate_page", "test_watch"),
 }
 """Modules in tests/system whose tests run one after the other. Of all other modules any two may run side by side."""
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import GROUPS
+
 SOURCE = Path(__file__).parents[1] / "src" / "dragoman"
 MODULES = sorted(SOURCE.rglob("*.py"))
 MAX_LINES = {ast.ClassDef: 200, ast.FunctionDef: 70, ast.AsyncFunctionDef: 70}
@@ -39,3 +41,9 @@ def test_modules_classes_and_functions_are_short(path):
         if (limit := MAX_LINES.get(type(node))) and node.end_lineno - node.lineno + 1 > limit
     ]
     assert long == []
+
+
+def test_grouped_test_modules_exist():
+    """A renamed module would silently run side by side with the others of its group."""
+    present = {path.stem for path in (Path(__file__).parent / "system").glob("test_*.py")}
+    assert {module for modules in GROUPS.values() for module in modules} <= present
