@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -82,6 +83,14 @@ def test_a_process_that_has_ended_is_found_at_once(pair):
     one.join("world", "one", addresses)
     assert one.find_lost() == ["ended"]
     assert one.missing() == []
+
+
+def test_a_process_that_ends_after_its_connections_is_found(pair):
+    one, other = pair
+    ending = threading.Timer(SILENCE_S / 4, other.close)
+    ending.start()
+    assert one.find_lost() == ["other"]
+    ending.join()
 
 
 def test_a_peer_that_has_not_come_to_a_new_world_yet_is_not_missing(pair):

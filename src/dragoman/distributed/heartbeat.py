@@ -79,11 +79,15 @@ class Heartbeat:
         """After a failure, the peers that caused it: their process has ended, or they are silent.
 
         A peer that has left the world has lost a worker itself and is not the cause. It may have noticed the loss
-        earlier, so half of `SILENCE_S` is enough here.
+        earlier, so half of `SILENCE_S` is enough here. Connections may fail before the heartbeats do, and a busy
+        machine answers late: empty only if no peer is missing after `SILENCE_S`.
         """
-        ended = self._find_ended()
-        latest = time.monotonic() - SILENCE_S / 2
-        return [name for name, peer in self._peers.items() if name in ended or peer.heard_at < latest]
+        deadline = time.monotonic() + SILENCE_S
+        while True:
+            ended, now = self._find_ended(), time.monotonic()
+            lost = [name for name, peer in self._peers.items() if name in ended or peer.heard_at < now - SILENCE_S / 2]
+            if lost or now > deadline:
+                return lost
 
     def last_activity(self, name: str) -> str:
         """The last reported activity of a peer, and its age."""
