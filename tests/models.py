@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from benchmarks.decode import learn
+from benchmarks.toy_models import train_model
 from safetensors.torch import save_file
 
 from dragoman.corpus import demo
@@ -46,7 +46,7 @@ def babbler(tokenizer: Tokenizer) -> Transformer:
     torch.manual_seed(1)
     shape = {"d_model": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 128, "dropout": 0.0}
     model = Transformer(Architecture(vocabulary=tokenizer.padded_size, **shape))
-    learn(model, tokenizer, PAIRS, steps=100)
+    train_model(model, tokenizer, PAIRS, steps=100)
     return model
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pytest
 import torch
-from benchmarks import peers
+from benchmarks.huggingface_m2m100 import generate, make_m2m100
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -272,11 +272,11 @@ def test_more_translations_than_hypotheses_are_refused(n_best: int) -> None:
 def test_hypotheses_are_those_of_hugging_face(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     model = half_trained_model(seed)
-    theirs = peers.m2m100(model, START, END, PAD)
+    theirs = make_m2m100(model, START, END, PAD)
     # Without a length penalty both mean the same by "done"; the limit is far beyond where these models stop.
     options = DecodingSettings(beam=4, alpha=0.0, max_length_ratio=10)
     ours = find(model, SOURCES, options)
-    expected = peers.generate(theirs, SOURCES, beam=4, max_new_tokens=60, forbidden=MARKS.forbidden)
+    expected = generate(theirs, SOURCES, beam=4, max_new_tokens=60, forbidden=MARKS.forbidden)
     lengths = {len(best.tokens) for [best] in ours}
     assert len(lengths) > 3
     assert max(lengths) < 60
