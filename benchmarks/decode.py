@@ -133,7 +133,7 @@ def compare_searches(
     if not is_trained:
         max_length_ratio = (RANDOM_MODEL_TOKENS - EXTRA_LENGTH + 0.5) / len(sources[0])
         max_new_tokens = RANDOM_MODEL_TOKENS
-    int8 = dragoman.load(int8_export, options.device, beam=BEAM, alpha=0.0, max_length_ratio=max_length_ratio)
+    int8 = dragoman.load(int8_export, options.device, beam=BEAM, length_penalty=0.0, max_length_ratio=max_length_ratio)
     assert isinstance(int8, ExportedTranslator)
     searches = {
         OURS: torch_search(model, special_tokens, max_length_ratio),

@@ -52,7 +52,7 @@ MULTI30K_SETTINGS = [
     "schedule.learning_rate=0.003", "schedule.warmup_steps=300", "schedule.decay_fraction=0.6",
     "training.steps=4500",
 ]  # fmt: skip
-MULTI30K_DECODING = {"beam": 5, "alpha": 1.0}
+MULTI30K_DECODING = {"beam": 5, "length_penalty": 1.0}
 EUROPARL_SETTINGS = ["model.dropout=0.2"]
 """Nine epochs of 600,000 pairs: with the recipe's dropout of 0.1, which suits millions of pairs, the model overfits."""
 COMPILE_S = 8.0
