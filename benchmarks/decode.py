@@ -29,13 +29,16 @@ from benchmarks.timing import measure_s
 from benchmarks.toy_models import TextPairs
 from dragoman.batching.packing import Batch, pack_sentences
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.tokenizer import PAD
+from dragoman.corpus.tokenizer import PAD_ID
 from dragoman.decoding import scoring
-from dragoman.decoding.beam_search import SpecialTokens, search
-from dragoman.decoding.ctranslate2_translator import EXTRA_LENGTH, ExportedTranslator
-from dragoman.decoding.line_translator import batches
-from dragoman.decoding.translator import find_model, load_stored, marks_of
+from dragoman.decoding.beam_search import search
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
+from dragoman.decoding.line_translator import make_batches
+from dragoman.decoding.search_limits import EXTRA_LENGTH
+from dragoman.decoding.special_tokens import SpecialTokens
+from dragoman.decoding.translator import find_model
 from dragoman.export.exporter import export
+from dragoman.model.model_folder import load_model
 from dragoman.model.transformer import Transformer
 from dragoman.recipe import recipe_names
 from dragoman.settings import DecodingSettings
@@ -105,8 +108,8 @@ def report(model_folder: Path, exports: dict[str, Path], test: TextPairs, option
     print(f"{name} on {options.device}, {torch.get_num_threads()} threads")
     print(f"{len(test)} sentences, beam {BEAM}, median of {options.rounds} rounds")
     print_row(
-        "batches", "torch", "export int8", "transformers", "torch / transformers", "int8 / torch",
-        "int8 / transformers", "same as transformers", "log-probability not worse",
+        "batches", "torch", "int8 export", "transformers", "torch against transformers", "int8 against torch",
+        "int8 against transformers", "same translation as transformers", "log-probability not worse",
     )  # fmt: skip
     print_row(*["---"] * 9)
     for row in rows:
@@ -124,17 +127,17 @@ def report(model_folder: Path, exports: dict[str, Path], test: TextPairs, option
 def compare_searches(
     model_folder: Path, int8_export: Path, test: TextPairs, is_trained: bool, options: argparse.Namespace
 ) -> list[SearchComparison]:
-    stored = load_stored(model_folder, options.device)
+    stored = load_model(model_folder, options.device)
     model, tokenizer = stored.model, stored.description.tokenizer
-    special_tokens = marks_of(tokenizer, model.architecture.vocabulary)
-    peer = huggingface_m2m100.make_m2m100(model, tokenizer.start, tokenizer.end, PAD)
-    sources = [(*tokenizer.encode(english), tokenizer.end) for english, _ in test]
+    special_tokens = SpecialTokens.from_tokenizer(tokenizer, model.architecture.vocabulary)
+    peer = huggingface_m2m100.make_m2m100(model, tokenizer.decoder_start_id, tokenizer.eos_id, PAD_ID)
+    sources = [(*tokenizer.encode(english), tokenizer.eos_id) for english, _ in test]
     max_length_ratio, max_new_tokens = 3.0, MAX_NEW_TOKENS
     if not is_trained:
         max_length_ratio = (RANDOM_MODEL_TOKENS - EXTRA_LENGTH + 0.5) / len(sources[0])
         max_new_tokens = RANDOM_MODEL_TOKENS
     int8 = dragoman.load(int8_export, options.device, beam=BEAM, length_penalty=0.0, max_length_ratio=max_length_ratio)
-    assert isinstance(int8, ExportedTranslator)
+    assert isinstance(int8, CTranslate2Translator)
     searches = {
         OURS: torch_search(model, special_tokens, max_length_ratio),
         INT8: export_search(int8),
@@ -142,7 +145,7 @@ def compare_searches(
     }
     size = max(1, options.batch_tokens // statistics.mean(map(len, sources)).__ceil__())
     orders = {
-        "sorted by length": list(batches(sources, options.batch_tokens)),
+        "sorted by length": list(make_batches(sources, options.batch_tokens)),
         "in order": [sources[begin : begin + size] for begin in range(0, len(sources), size)],
     }
     return [compare(model, special_tokens, searches, name, order, options) for name, order in orders.items()]
@@ -155,7 +158,7 @@ def torch_search(model: Transformer, special_tokens: SpecialTokens, max_length_r
     ]
 
 
-def export_search(translator: ExportedTranslator) -> Search:
+def export_search(translator: CTranslate2Translator) -> Search:
     return lambda order: [best.tokens for batch in translator.search_batches(order) for [best] in batch]
 
 
@@ -204,8 +207,8 @@ def compare(
 def log_probability(model: Transformer, source: Tokens, tokens: Tokens, special_tokens: SpecialTokens) -> float:
     batch = Batch(
         pack_sentences([source]),
-        pack_sentences([[special_tokens.start, *tokens]]),
-        torch.tensor([*tokens, special_tokens.end]),
+        pack_sentences([[special_tokens.decoder_start_id, *tokens]]),
+        torch.tensor([*tokens, special_tokens.eos_id]),
     )
     with torch.inference_mode():
         return -float(model(batch.to(model.embedding.weight.device))[1])

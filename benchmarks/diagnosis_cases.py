@@ -22,12 +22,13 @@ from benchmarks.command_line import NO_EVALUATION, dragoman_command, run_dragoma
 from benchmarks.host_runs import EQUAL_SHARES, HostLauncher
 from dragoman.corpus import demo
 from dragoman.corpus.shards import Pairs
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.insight.answers import answer_all
-from dragoman.insight.diagnoses import find_limits
+from dragoman.insight.diagnoses import diagnose
 from dragoman.insight.run_history import read_history
-from dragoman.launch.local_launcher import make_judge, open_sinks
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
+from dragoman.telemetry.sinks import open_sinks
 from dragoman.training import worker
 from dragoman.training.worker import TrainingJob
 
@@ -53,8 +54,8 @@ class RunDiagnosis:
     @classmethod
     def of(cls, folder: RunFolder) -> "RunDiagnosis":
         history = read_history(folder.path)
-        answers = {answer.key: answer for answer in (*find_limits(history), *answer_all(history))}
-        return cls({key for key, answer in answers.items() if answer.alarm}, answers["trained"].verdict)
+        answers = {answer.key: answer for answer in (*diagnose(history), *answer_all(history))}
+        return cls({key for key, answer in answers.items() if answer.is_warning}, answers["trained"].text)
 
 
 @dataclass(frozen=True)
@@ -206,13 +207,13 @@ CASES = (
     DiagnosisCase("input-bound", _input_bound, frozenset({"input"})),
     DiagnosisCase("checkpoint-bound", _checkpoint_bound, frozenset({"checkpoint-stalls"})),
     DiagnosisCase("disk full", _disk_full, frozenset({"checkpoint-failed"})),
-    DiagnosisCase("out of memory", _out_of_memory, frozenset({"memory-cuts"})),
+    DiagnosisCase("out of memory", _out_of_memory, frozenset({"out-of-memory"})),
     DiagnosisCase(
         "undertrained",
         lambda data: _run_locally(data, *FREQUENT_EVALUATION, "training.steps=140"),
         trained="Not yet",
     ),
     DiagnosisCase("converged", _converged, trained="Yes"),
-    DiagnosisCase("overfitting", _overfitting, frozenset({"overfitting"}), "Too long"),
+    DiagnosisCase("overfitting", _overfitting, frozenset({"overfitting"}), "Trained too long"),
     DiagnosisCase("diverging", lambda data: _run_locally(data, *DIVERGING, check=False), frozenset({"diverging"})),
 )

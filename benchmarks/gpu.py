@@ -32,10 +32,11 @@ from benchmarks.reporting import Figure, print_figures
 from benchmarks.timing import measure_s, median_s
 from dragoman.batching.data_loader import DataLoader, Position, WorkerBatch
 from dragoman.batching.packing import pack_sentences
-from dragoman.corpus.tokenizer import PAD
-from dragoman.decoding.beam_search import SpecialTokens, search
-from dragoman.decoding.line_translator import batches
-from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load, marks_of
+from dragoman.corpus.tokenizer import PAD_ID
+from dragoman.decoding.beam_search import search
+from dragoman.decoding.line_translator import make_batches
+from dragoman.decoding.special_tokens import SpecialTokens
+from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load
 from dragoman.distributed.cluster import join_cluster
 from dragoman.model.architecture import Architecture
 from dragoman.model.precision import Precision
@@ -162,10 +163,10 @@ def measure_marian_quality(bench: GpuBench) -> Iterator[Figure]:
     rate = huggingface_marianmt.train_for(trainer, trainer.batches(MARIAN_TOKENS, NEVER), bench.seconds)
     yield speed_figure(f"MarianMT on europarl, {bench.seconds:.0f} s", rate)
     trainer.model.eval()
-    special_tokens = marks_of(tokenizer, tokenizer.padded_size)
+    special_tokens = SpecialTokens.from_tokenizer(tokenizer, tokenizer.padded_vocab_size)
 
     def translate(lines: Sequence[str]) -> list[str]:
-        sources = [(*tokenizer.encode(line), tokenizer.end) for line in lines]
+        sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in lines]
         with torch.autocast("cuda", torch.bfloat16):
             found = generate_all(trainer.model, sources, special_tokens)
         return [tokenizer.decode(found[source]) for source in sources]
@@ -178,7 +179,7 @@ def generate_all(
 ) -> dict[SourceTokens, list[int]]:
     """Translations by Hugging Face's `generate`, beam 4, by source."""
     found: dict[SourceTokens, list[int]] = {}
-    for batch in batches(set(sources), GENERATE_BATCH_TOKENS):
+    for batch in make_batches(set(sources), GENERATE_BATCH_TOKENS):
         out = generate(peer, batch, beam=4, max_new_tokens=200, forbidden=special_tokens.forbidden)
         found.update(zip(batch, out, strict=True))
     return found
@@ -202,15 +203,15 @@ def measure_decoding(bench: GpuBench) -> Iterator[Figure]:
     translator = load(bench.train("decoding", data, "transformer-base", *DECODING_SETTINGS).folder)
     assert isinstance(translator, Translator)
     model, tokenizer = translator.model, data.tokenizer
-    special_tokens = marks_of(tokenizer, model.architecture.vocabulary)
+    special_tokens = SpecialTokens.from_tokenizer(tokenizer, model.architecture.vocabulary)
     lines, references = bench.read(NEWSTEST, "newstest2014")
-    sources = [(*tokenizer.encode(line), tokenizer.end) for line in lines]
-    peer = make_m2m100(model, tokenizer.start, tokenizer.end, PAD)
+    sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in lines]
+    peer = make_m2m100(model, tokenizer.decoder_start_id, tokenizer.eos_id, PAD_ID)
     options = DecodingSettings(beam=4, length_penalty=0.0, max_length_ratio=2.0)
 
     def search_all() -> dict[SourceTokens, list[int]]:
         found: dict[SourceTokens, list[int]] = {}
-        for batch in batches(set(sources), GPU_BATCH_TOKENS):
+        for batch in make_batches(set(sources), GPU_BATCH_TOKENS):
             results = search(model, pack_sentences(batch), options, special_tokens)
             found.update((source, best.tokens) for source, [best] in zip(batch, results, strict=True))
         return found
@@ -236,7 +237,7 @@ def make_train_step(bench: GpuBench) -> tuple[TrainStep, Prefetcher[WorkerBatch]
     """Forward and backward pass of transformer-base at 25,600 tokens per side, and its batches; no training loop."""
     cluster, data = join_cluster(), bench.prepare_europarl()
     settings = resolve("transformer-base", ["batch.tokens=25600"]).settings
-    architecture = Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())
+    architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
     model, tokens = Transformer(architecture).to(cluster.device).train(), settings.batch.tokens
     loader = DataLoader(data.pairs("train"), data.tokenizer, tokens, settings.batch.seed, tokens, fixed_sizes=True)
     precision = Precision.choose(settings, cluster.device)

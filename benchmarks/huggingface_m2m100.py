@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragoman.export.huggingface import to_m2m100
+from dragoman.model.m2m100 import to_m2m100
 from dragoman.model.transformer import Transformer
 
 

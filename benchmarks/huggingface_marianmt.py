@@ -16,7 +16,7 @@ from torch import Tensor
 from benchmarks.timing import measure_s
 from dragoman.batching.plan import plan_epoch
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.tokenizer import PAD
+from dragoman.corpus.tokenizer import PAD_ID
 
 LEARNING_RATE, WARMUP_STEPS, LABEL_SMOOTHING = 7e-4, 1000, 0.1
 IGNORE_INDEX = -100
@@ -43,11 +43,12 @@ class MarianTrainer:
         torch.backends.cuda.enable_cudnn_sdp(False)
         tokenizer = data.tokenizer
         config = MarianConfig(
-            vocab_size=tokenizer.padded_size, d_model=512, encoder_layers=6, decoder_layers=6,
+            vocab_size=tokenizer.padded_vocab_size, d_model=512, encoder_layers=6, decoder_layers=6,
             encoder_attention_heads=8, decoder_attention_heads=8,
             encoder_ffn_dim=2048, decoder_ffn_dim=2048, dropout=0.1,
-            max_position_embeddings=512, pad_token_id=PAD, bos_token_id=tokenizer.start, eos_token_id=tokenizer.end,
-            decoder_start_token_id=tokenizer.start, forced_eos_token_id=None, scale_embedding=True,
+            max_position_embeddings=512, pad_token_id=PAD_ID, eos_token_id=tokenizer.eos_id,
+            bos_token_id=tokenizer.decoder_start_id, decoder_start_token_id=tokenizer.decoder_start_id,
+            forced_eos_token_id=None, scale_embedding=True,
             activation_function="relu", tie_word_embeddings=True,
         )  # fmt: skip
         torch.manual_seed(1)
@@ -97,14 +98,14 @@ class MarianTrainer:
             self._pad_side([pair[side] for pair in pairs], length) for side in (0, 1)
         )
         decoder_input = labels.roll(1, dims=1)
-        decoder_input[:, 0] = self._data.tokenizer.start
+        decoder_input[:, 0] = self._data.tokenizer.decoder_start_id
         labels = labels.masked_fill(~target_mask, IGNORE_INDEX)
         tokens = sum(len(side) for pair in pairs for side in pair)
         return PaddedBatch(source, source_mask.long(), decoder_input, labels, tokens)
 
     def _pad_side(self, sentences: Sequence[Any], length: int) -> tuple[Tensor, Tensor]:
         width = max(length, *map(len, sentences))
-        padded = torch.full((len(sentences), width), PAD, dtype=torch.long)
+        padded = torch.full((len(sentences), width), PAD_ID, dtype=torch.long)
         for row, sentence in zip(padded, sentences, strict=True):
             row[: len(sentence)] = torch.from_numpy(sentence.astype(np.int64))
         lengths = torch.tensor([len(sentence) for sentence in sentences])

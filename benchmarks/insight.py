@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from playwright.sync_api import sync_playwright
 from tests.distributed.thread_workers import ThreadCluster, ThreadWorkers
-from tests.insight.runs import made_run, sensed
+from tests.insight.synthetic_runs import host_sample, synthetic_run
 from tests.system.hosts import Hosts
 
 from benchmarks.command_line import NO_EVALUATION, dragoman_command, run_dragoman
@@ -43,9 +43,9 @@ from dragoman.events import (
     RunStarted,
     StepDone,
 )
-from dragoman.insight.forecast import time_left
+from dragoman.insight.forecast import estimate_remaining_time
 from dragoman.insight.report_writer import REPORT_FILE
-from dragoman.insight.run_history import tell
+from dragoman.insight.run_history import build_history
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.telemetry.sensors import Sensors
@@ -121,9 +121,10 @@ def measure_doctor(data: Path) -> Iterator[Figure]:
 def _predict_step_s(hosts: Hosts, names: Sequence[str], data: Path) -> dict[str, float]:
     """Predicted step time by exchange method, from one run of the doctor."""
     questions = [word for method in OTHER_METHODS for word in ("--what-if", f"exchange={method}")]
-    plans = _run_doctor(hosts, names, data, *questions)["plans"]
-    methods = {"plain": plans["as it is"], **{method: plans[f"exchange={method}"] for method in OTHER_METHODS}}
-    return {method: float(plan["step_s"]) for method, plan in methods.items()}
+    found = _run_doctor(hosts, names, data, *questions)
+    others = {method: found["what_if"][f"exchange={method}"] for method in OTHER_METHODS}
+    estimates = {"plain": found["estimate"], **others}
+    return {method: float(estimate["step_s"]) for method, estimate in estimates.items()}
 
 
 def _run_doctor(hosts: Hosts, names: Sequence[str], data: Path, *options: str) -> Any:
@@ -143,11 +144,11 @@ def measure_slow_port(data: Path) -> Iterator[Figure]:
         run = HostLauncher(hosts, data).run("a,b", *EQUAL_SHARES, "exchange.method=plain", "training.steps=30")
         rate = slow_down_links(hosts, run)
         started_at = time.perf_counter()
-        plan = _run_doctor(hosts, ("a", "b"), data)["plans"]["as it is"]
+        estimate = _run_doctor(hosts, ("a", "b"), data)["estimate"]
         doctor_s = time.perf_counter() - started_at
-    cause = next((sentence for sentence in plan["sentences"] if sentence.startswith("The port between")), "")
-    has_remedy = any("exchange.method=local" in remedy for remedy in plan["remedies"])
-    is_reported = bool(cause) and not plan["sensible"] and has_remedy
+    cause = next((sentence for sentence in estimate["limits"] if sentence.startswith("The link from")), "")
+    has_remedy = any("exchange.method=local" in remedy for remedy in estimate["remedies"])
+    is_reported = bool(cause) and not estimate["sensible"] and has_remedy
     text = f"{'yes' if is_reported else 'NO'}, after {doctor_s:.0f} s: {cause}"
     yield Figure(
         f"doctor on a slow port ({rate}): reports it and the remedy before the run",
@@ -168,7 +169,7 @@ def measure_eta(data: Path) -> Iterator[Figure]:
         # After the evaluation and the checkpoint that are due at that step.
         index = next(i for i, event in enumerate(events) if isinstance(event, StepDone) and event.step > 400 * fraction)
         known = events[:index]
-        left = time_left(tell(known))
+        left = estimate_remaining_time(build_history(known))
         assert left is not None
         error = left.total_s / (ended_at_s - known[-1].at_s) - 1
         yield Figure(f"error of the estimated time left, at {fraction:.0%} of a run", f"{error:+.1%}", target, error)
@@ -181,7 +182,9 @@ def measure_step_timing(data: Path) -> Iterator[Figure]:
         run = HostLauncher(hosts, data).run("a", *settings)
         events = run.folder().events()
         steps = run.steps()
-    parts_s = sum(step.data_s + step.compute_s + step.communication_s + step.optimizer_s for step in steps)
+    parts_s = sum(
+        step.data_s + step.compute_s + step.communication_s + step.straggler_s + step.optimizer_s for step in steps
+    )
     steps_s = sum(step.step_s for step in steps)
     other_s = sum(event.evaluation_s for event in events if isinstance(event, EvaluationDone))
     other_s += sum(event.stall_s for event in events if isinstance(event, CheckpointSaved))
@@ -237,7 +240,7 @@ def _measure_event_sync_s() -> float:
             sync = syncs[cluster.rank]
 
             def exchange() -> None:
-                for event in (sensed(cluster.host, 1), *made_run(3)[-2:]):
+                for event in (host_sample(cluster.host, 1), *synthetic_run(3)[-2:]):
                     sync.add(event)
                 sync.sync(cluster, [0, 1])
 
@@ -252,7 +255,7 @@ def measure_report(_data: Path) -> Iterator[Figure]:
         run = RunFolder(Path(folder) / "run")
         log = EventLog(run.events_of(0))
         run.config.write_text("{}")
-        for event in made_run(REPORT_STEPS, evaluate_every=2000):
+        for event in synthetic_run(REPORT_STEPS, evaluate_every=2000):
             log.record(event)
         log.close()
         report_s = measure_s(lambda: run_dragoman("report", run.path))

@@ -32,7 +32,7 @@ from benchmarks.command_line import dragoman_command, make_parser
 from benchmarks.reporting import Figure, print_figures
 from benchmarks.toy_models import make_random_model, make_trained_model
 from dragoman.corpus import demo
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.translator import find_model
 from dragoman.export.exporter import export
 from dragoman.serving.sentence_splitting import split_sentences
@@ -196,7 +196,7 @@ async def measure_load(model: Path, seconds: float) -> list[Figure]:
 
 def make_expected(model: Path) -> dict[str, list[str]]:
     """Sentences, and the library's translations of each that may be returned, the best one first."""
-    translator = ExportedTranslator.load(model, "cpu")
+    translator = CTranslate2Translator.load(model, "cpu")
     sentences = [english for english, _ in demo.generate(3000, seed=4, valid=1, test=1).train]
     # The server protects numbers and splits lines into sentences; the library does not. Leave such lines out.
     digits = re.compile(r"\d")

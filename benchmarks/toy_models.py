@@ -69,8 +69,8 @@ def train_tokenizer(lines: Sequence[str]) -> Tokenizer:
 
 def train_model(model: Transformer, tokenizer: Tokenizer, pairs: TextPairs, steps: int) -> None:
     """Train on batches of 40 random pairs, with Adam and a one-cycle schedule."""
-    device, end = model.embedding.weight.device, tokenizer.end
-    encoded = [tuple([*tokenizer.encode(side), end] for side in pair) for pair in pairs]
+    device = model.embedding.weight.device
+    encoded = [tuple([*tokenizer.encode(side), tokenizer.eos_id] for side in pair) for pair in pairs]
     rng = random.Random(1)
     optimizer = torch.optim.Adam(model.train().parameters(), betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.4 / model.architecture.d_model, steps)
@@ -78,7 +78,7 @@ def train_model(model: Transformer, tokenizer: Tokenizer, pairs: TextPairs, step
         sample = rng.sample(encoded, 40)
         batch = Batch(
             pack_sentences([source for source, _ in sample]),
-            pack_sentences([[tokenizer.start, *target[:-1]] for _, target in sample]),
+            pack_sentences([[tokenizer.decoder_start_id, *target[:-1]] for _, target in sample]),
             torch.tensor([token for _, target in sample for token in target]),
         ).to(device)
         loss_sum, _ = model(batch, smoothing=0.1)

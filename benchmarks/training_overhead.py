@@ -15,13 +15,14 @@ from benchmarks.command_line import make_parser
 from benchmarks.corpora import prepare_demo
 from benchmarks.reporting import Figure, print_figures
 from dragoman.corpus.dataset import DataSet
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.distributed.cluster import join_cluster
 from dragoman.event_log import EventLog
 from dragoman.events import CheckpointSaved, Event, StepDone
-from dragoman.launch.local_launcher import make_judge, open_sinks
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
+from dragoman.telemetry.sinks import open_sinks
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.event_recorder import EventRecorder
 from dragoman.training.stop_signal import StopSignal

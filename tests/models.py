@@ -1,4 +1,4 @@
-"""Models with random weights that say various things."""
+"""Small models and tokenizers for tests."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from dragoman.corpus import demo
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer, count_words, train
+from dragoman.decoding.line_translator import LineTranslator
 from dragoman.model.architecture import Architecture, architecture_of
 from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription
 from dragoman.model.transformer import Transformer
@@ -18,39 +19,40 @@ PAIRS = demo.generate(300, seed=5, valid=1, test=1).train
 LINES = [english for english, _ in PAIRS[:30]]
 
 
-def learned(folder: Path, algorithm: str) -> Tokenizer:
+def train_tokenizer(folder: Path, algorithm: str = "bpe", vocabulary_size: int = 450) -> Tokenizer:
     path = folder / "tokenizer.model"
     words = count_words([side for pair in PAIRS for side in pair])
-    train(words, TokenizerSettings(vocabulary_size=450, algorithm=algorithm), path)
+    train(words, TokenizerSettings(vocabulary_size=vocabulary_size, algorithm=algorithm), path)
     return Tokenizer.load(path)
 
 
-def saved(
-    folder: Path, architecture: Architecture, tokenizer: Tokenizer, *, ending: float = 0.0, **decoding: object
+def save_random_model(
+    folder: Path, architecture: Architecture, tokenizer: Tokenizer, *, end_bias: float = 0.0, **decoding: object
 ) -> Path:
-    """A model folder with random weights, whose sentences end the sooner the larger `ending`."""
+    """Write a model folder with random weights. A larger `end_bias` makes translations end earlier."""
     torch.manual_seed(4)
-    model = Transformer(architecture.replaced(vocabulary=tokenizer.padded_size)).eval()
+    model = Transformer(architecture.replaced(vocabulary=tokenizer.padded_vocab_size)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
-        model.embedding.weight[tokenizer.end] *= 1.5
-        if ending:
-            model.embedding.weight[tokenizer.end] += ending * model.decoder_norm.bias / model.decoder_norm.bias.norm()
-    return write(folder, model, tokenizer, "en-de", **decoding)
+        model.embedding.weight[tokenizer.eos_id] *= 1.5
+        if end_bias:
+            direction = model.decoder_norm.bias / model.decoder_norm.bias.norm()
+            model.embedding.weight[tokenizer.eos_id] += end_bias * direction
+    return save_model(folder, model, tokenizer, "en-de", **decoding)
 
 
-def babbler(tokenizer: Tokenizer) -> Transformer:
-    """A model that has learned for some seconds: it says words, and ends its sentences."""
+def briefly_trained_model(tokenizer: Tokenizer) -> Transformer:
+    """A model trained for some seconds: it generates words and ends its sentences."""
     torch.manual_seed(1)
     shape = {"d_model": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 128, "dropout": 0.0}
-    model = Transformer(Architecture(vocabulary=tokenizer.padded_size, **shape))
+    model = Transformer(Architecture(vocabulary=tokenizer.padded_vocab_size, **shape))
     train_model(model, tokenizer, PAIRS, steps=100)
     return model
 
 
-def write(folder: Path, model: Transformer, tokenizer: Tokenizer, direction: str, **decoding: object) -> Path:
+def save_model(folder: Path, model: Transformer, tokenizer: Tokenizer, direction: str, **decoding: object) -> Path:
     folder.mkdir(parents=True)
     options = DecodingSettings(**{"beam": 1, "max_length_ratio": 1.0, **decoding})
     ModelDescription(model.architecture, Languages(*direction.split("-")), options, tokenizer).write(folder)
@@ -58,7 +60,15 @@ def write(folder: Path, model: Transformer, tokenizer: Tokenizer, direction: str
     return folder
 
 
-def slim(recipe: str) -> Architecture:
-    """A recipe's architecture in everything but its width, which no code depends on."""
+def small_architecture(recipe: str) -> Architecture:
+    """A recipe's architecture with smaller width, which no code depends on."""
     full = architecture_of(recipe)
     return full.replaced(d_model=16 * full.heads, feed_forward=32 * full.heads)
+
+
+def best_tokens(translator: LineTranslator, n_best: int = 1) -> list[list[int]]:
+    """Tokens of the best translation of each line."""
+    tokenizer = translator.tokenizer
+    sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in LINES]
+    found = translator.search(sources, n_best)
+    return [found[source][0].tokens for source in sources]

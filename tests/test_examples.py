@@ -88,4 +88,4 @@ def test_the_two_hosts_of_compose_are_sound():
     launch = re.search(r"exec a dragoman (launch .*?)\n(?!# {7})", text, re.DOTALL)
     given = parse(shlex.split(launch[1].replace("\\\n#", "")))
     assert given["hosts"] == "a,b"
-    assert parse(given["words"])["recipe"] == "tiny"
+    assert parse(given["command"])["recipe"] == "tiny"

@@ -1,49 +1,214 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.step_model import METHODS, StepConditions, predict, what_if
+from dragoman.step_model import (
+    BF16,
+    MAX_EXPOSED,
+    MAX_INTERVAL,
+    METHODS,
+    PLAIN,
+    RING_USE,
+    WIRE_FORMATS,
+    ExchangeConditions,
+    ExchangeMethod,
+    RingLink,
+    StepConditions,
+    TcpLink,
+    choose,
+    exchange_method,
+    predict,
+    time_large_message,
+)
 
+PARAMETERS = 61_000_000
+"""Of transformer-base."""
 BASE = StepConditions(
-    parameters=61_000_000,
+    parameters=PARAMETERS,
     step_tokens=50_000,
     tokens_per_s=(50_000.0, 50_000.0),
     update_s=0.05,
-    bits_per_s=100e6,
+    link=TcpLink(100e6),
+    matrices=((32768, 512), (512, 2048)),
 )
-plans = st.builds(
+tcp_links = st.builds(TcpLink, st.floats(1e5, 1e11), st.floats(0, 1))
+conditions = st.builds(
     StepConditions,
     parameters=st.integers(1, 10**9),
     step_tokens=st.integers(1, 10**6),
     tokens_per_s=st.lists(st.floats(1, 1e7), min_size=1, max_size=6).map(tuple),
     update_s=st.floats(0, 10),
-    bits_per_s=st.floats(1e5, 1e11),
-    latency_s=st.floats(0, 1),
-    method=st.sampled_from(METHODS),
-    every=st.integers(1, 128),
+    link=tcp_links,
+    method=st.builds(
+        exchange_method,
+        st.sampled_from(["plain", "bf16", "local"]),
+        interval=st.integers(1, 128),
+        wire_format=st.sampled_from(["bf16", "int8"]),
+        elastic=st.booleans(),
+    ),
 )
 
 
-def test_run_c_by_hand():
-    """Two workers, 244 MB of gradients, 100 Mbit/s: 19.5 s on a wire of which a ring fills nine tenths."""
+def test_two_workers_at_100_mbit_per_s_match_a_calculation_by_hand():
+    """244 MB of gradients take 19.5 s, of which a ring reaches nine tenths of the rate."""
     predicted = predict(BASE)
     assert predicted.compute_s == pytest.approx(0.5)
     assert predicted.exchange_s == pytest.approx(19.52 / 0.9)
-    assert what_if(BASE, bits_per_s=1e9).exchange_s == pytest.approx(1.952 / 0.9)
-    assert what_if(BASE, method="bf16").exchange_s == pytest.approx(9.76 / 0.9)
-    assert what_if(BASE, method="local", every=32).exchange_s == 0, "it hides behind 32 steps of 0.55 s"
+    assert predict(BASE.with_bandwidth(1e9)).exchange_s == pytest.approx(1.952 / 0.9)
+    assert predict(BASE.with_method("bf16")).exchange_s == pytest.approx(9.76 / 0.9)
 
 
-@given(plans, st.floats(1, 100))
+def test_local_steps_hide_the_exchange_behind_the_steps():
+    hidden = exchange_method("local", interval=32)
+    assert predict(replace(BASE, method=hidden)).exchange_s == 0, "9.76 s in 32 steps of 0.55 s"
+    exposed = exchange_method("local", interval=4)
+    assert predict(replace(BASE, method=exposed)).exchange_s == pytest.approx(9.76 / 0.9 / 4 - 0.55)
+
+
+def test_local_steps_of_an_elastic_world_wait_for_the_exchange():
+    method = exchange_method("local", interval=32, elastic=True)
+    assert predict(replace(BASE, method=method)).exchange_s == pytest.approx(9.76 / 0.9 / 32)
+    assert not replace(BASE, elastic=True).with_method("local").method.overlap
+
+
+def test_eight_bits_halve_the_exchange_of_two_workers_and_are_gathered():
+    exchange = ExchangeConditions(RingLink(1e8), PARAMETERS, workers=2)
+    bf16, int8 = (exchange_method("local", wire_format=wire_format) for wire_format in ("bf16", "int8"))
+    assert exchange.exchange_s(int8) == pytest.approx(exchange.exchange_s(bf16) / 2)
+    four = replace(exchange, workers=4)
+    assert four.exchange_s(int8) == pytest.approx(four.exchange_s(bf16)), "from four workers on, sums are smaller"
+
+
+def test_an_overlapped_exchange_pays_the_latency_in_each_step():
+    exchange = ExchangeConditions(RingLink(1e12, latency_s=0.3), parameters=1, workers=2)
+    method = exchange_method("local", interval=100)
+    assert exchange.exposed_s(method, behind_s=0.2) == pytest.approx(0.1)
+    assert exchange.exposed_s(replace(method, overlap=False), behind_s=0.2) == pytest.approx(0.003)
+
+
+def test_powersgd_sends_two_factors_for_each_matrix_in_two_messages():
+    matrices = ((512, 2048), (4, 4))
+    exchange = ExchangeConditions(RingLink(1e6, latency_s=1.0), 512 * 2048 + 16 + 100, 2, matrices)
+    sent_values = 8 * (512 + 2048) + 16 + 100
+    assert exchange.exchange_s(exchange_method("powersgd", rank=8)) == pytest.approx(2 + 32 * sent_values / 1e6)
+
+
+def test_powersgd_is_predictable_only_with_the_shapes_of_the_matrices():
+    assert BASE.predictable == METHODS
+    unknown = replace(BASE, matrices=())
+    assert unknown.predictable == ("plain", "bf16", "local")
+    with pytest.raises(ValueError, match="shapes"):
+        predict(unknown.with_method("powersgd"))
+
+
+def test_compressing_takes_time_only_with_powersgd():
+    busy = replace(BASE, compress_s=5.0)
+    assert predict(busy) == predict(BASE)
+    assert predict(busy.with_method("powersgd")).exchange_s - predict(
+        BASE.with_method("powersgd")
+    ).exchange_s == pytest.approx(5.0)
+
+
+def test_a_link_measured_by_tcp_becomes_a_ring_with_more_latency_and_less_bandwidth():
+    assert TcpLink(1e9, 0.01).ring(4) == RingLink(RING_USE * 1e9, pytest.approx(0.03))
+    assert RingLink(1e9, 0.01).ring(4) == RingLink(1e9, 0.01)
+
+
+def test_added_machines_have_as_many_workers_and_are_as_fast_as_the_slowest():
+    pair = replace(BASE, tokens_per_s=(9.0, 9.0, 5.0, 5.0), machines=2)
+    assert pair.with_machines(3).tokens_per_s == (9.0, 9.0, 5.0, 5.0, 5.0, 5.0)
+    assert pair.with_machines(1).tokens_per_s == (9.0, 9.0)
+
+
+@given(conditions, st.floats(1, 100))
 def test_a_faster_link_never_makes_a_step_longer(plan, factor):
-    assert what_if(plan, bits_per_s=plan.bits_per_s * factor).step_s <= predict(plan).step_s * (1 + 1e-9)
+    assert predict(plan.with_bandwidth(plan.link.bits_per_s * factor)).step_s <= predict(plan).step_s * (1 + 1e-9)
 
 
-@given(plans)
-def test_one_worker_waits_for_nobody(plan):
-    assert what_if(plan, tokens_per_s=plan.tokens_per_s[:1]).exchange_s == 0
+@given(conditions)
+def test_a_single_worker_does_not_communicate(plan):
+    assert predict(replace(plan, tokens_per_s=plan.tokens_per_s[:1])).exchange_s == 0
 
 
-@given(plans)
-def test_shares_that_follow_speeds_are_never_slower_than_equal_ones(plan):
-    assert predict(plan).compute_s <= what_if(plan, balanced=False).compute_s * (1 + 1e-9)
+@given(conditions)
+def test_balanced_shares_are_never_slower_than_equal_ones(plan):
+    assert plan.compute_s <= replace(plan, balanced=False).compute_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mbit_per_s", "name", "interval", "wire_format"),
+    [
+        (100_000, "plain", 1, "fp32"),
+        (10_000, "plain", 1, "fp32"),
+        (5_000, "bf16", 1, "bf16"),
+        (1_000, "local", 2, "int8"),
+        (100, "local", 4, "int8"),
+        (10, "local", 32, "int8"),
+        (1, "local", MAX_INTERVAL, "int8"),
+    ],
+)
+def test_auto_chooses_the_method_that_the_link_can_carry(mbit_per_s, name, interval, wire_format):
+    choice = choose(ExchangeConditions(RingLink(mbit_per_s * 1e6, 1e-4), PARAMETERS, workers=2), compute_s=2.0)
+    assert choice.method == ExchangeMethod(name, interval, wire_format, overlap=name == "local")
+    assert f"{mbit_per_s:,} Mbit/s" in choice.reason
+
+
+ring_links = st.builds(RingLink, st.floats(1e4, 1e13), st.floats(0, 1))
+training = {"compute_s": st.floats(1e-3, 100), "parameters": st.integers(1, 10**10), "workers": st.integers(2, 64)}
+
+
+def bits_per_step(method: ExchangeMethod) -> float:
+    return WIRE_FORMATS[method.wire_format].bits / method.interval
+
+
+@given(one=ring_links, other=ring_links, **training)
+def test_auto_never_sends_more_over_a_slower_link(one, other, compute_s, parameters, workers):
+    slower = RingLink(min(one.bits_per_s, other.bits_per_s), max(one.latency_s, other.latency_s))
+    methods = [choose(ExchangeConditions(link, parameters, workers), compute_s).method for link in (one, slower)]
+    assert bits_per_step(methods[1]) <= bits_per_step(methods[0])
+
+
+@given(link=ring_links, **training)
+def test_auto_sends_full_precision_where_that_takes_under_a_tenth_of_the_step(link, compute_s, parameters, workers):
+    exchange = ExchangeConditions(link, parameters, workers)
+    plain_s = exchange.exchange_s(PLAIN)
+    assert (choose(exchange, compute_s).method == PLAIN) == (plain_s <= MAX_EXPOSED * (compute_s + plain_s))
+
+
+@given(link=ring_links, **training)
+def test_auto_chooses_an_interval_in_which_the_exchange_finishes(link, compute_s, parameters, workers):
+    exchange = ExchangeConditions(link, parameters, workers)
+    choice = choose(exchange, compute_s)
+    if choice.method.name == "local" and "still wait" not in choice.reason:
+        assert exchange.exchange_s(choice.method) <= choice.method.interval * compute_s
+        assert workers == 4 or (choice.method.wire_format == "int8") == (workers < 4)
+
+
+def test_an_elastic_world_gets_the_same_method_without_overlap():
+    exchange = ExchangeConditions(RingLink(1e8), PARAMETERS, workers=2)
+    static, elastic = (choose(exchange, 2.0, elastic=elastic).method for elastic in (False, True))
+    assert static.overlap
+    assert elastic == replace(static, overlap=False)
+
+
+def test_methods_are_made_by_their_names_in_the_settings():
+    assert exchange_method("bf16", interval=9, wire_format="int8") == BF16
+    assert exchange_method("local", interval=9, wire_format="int8") == ExchangeMethod("local", 9, "int8", overlap=True)
+    assert [exchange_method(name).name for name in METHODS] == list(METHODS)
+
+
+def test_messages_grow_until_one_takes_long_and_a_second_of_its_size_counts():
+    sent: list[int] = []
+
+    def send(size_bytes: int) -> float:
+        sent.append(size_bytes)
+        return size_bytes / 1000
+
+    assert time_large_message(send, first_bytes=10, most_bytes=10_000, long_s=0.5) == (640, 0.64)
+    assert sent == [10, 40, 160, 640, 640]
+
+
+def test_messages_stop_growing_at_the_largest_size():
+    assert time_large_message(lambda _: 0.0, first_bytes=10, most_bytes=100, long_s=0.5) == (160, 0.0)

@@ -123,9 +123,9 @@ class StepDone(Event):
     compile_s: float = 0.0
     """Time that torch compiled since the last step."""
     communication_s: float = 0.0
-    """Wait for the gradient exchange: for the network and for stragglers."""
+    """Wait for the gradient exchange with all workers ready: the network's part."""
     straggler_s: float = 0.0
-    """The part of `communication_s` in which a slower worker was not ready yet."""
+    """Wait for the gradient exchange while a slower worker was not ready yet."""
     optimizer_s: float = 0.0
     """Gradient norm, clipping and optimizer step."""
     ready_s: list[float] = field(default_factory=list)

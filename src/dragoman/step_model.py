@@ -1,41 +1,178 @@
-"""How long a step takes, from what the machines and the link between them can do. Small enough to check by hand.
+"""Time of a training step, from what the workers compute and what the link between them carries.
 
-A step computes, updates, and exchanges. A ring sends each worker's part of the message twice, but for its own: of
-`n` workers each puts `2 (n - 1) / n` times the message on the wire.
+One model for three uses: `exchange.method=auto` chooses a method with it, `dragoman doctor` predicts a run before it
+starts, and `dragoman report` predicts the same run on other links. Only the standard library is imported.
+
+A step computes, updates the weights, and exchanges gradients or weights. For a message of `m` bytes each of `n` workers
+sends `2 (n - 1) / n * m` bytes in a ring all-reduce, and `(n - 1) * m` bytes in an all-gather.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-BYTES = {"plain": 4.0, "bf16": 2.0, "local": 2.0}
-"""On the wire for each parameter; the local method sends its weights in bfloat16."""
-METHODS = tuple(BYTES)
+METHODS = ("plain", "bf16", "powersgd", "local")
+"""Values of `exchange.method`, without `auto`."""
+DEFAULT_INTERVAL = 16
+"""Steps between synchronisations of the local method, as `exchange.every` has it by default."""
+DEFAULT_RANK = 8
+"""Of PowerSGD, as `exchange.powersgd_rank` has it by default."""
 RING_USE = 0.9
-"""Part of a port's bandwidth that a ring fills: 0.88 to 0.92 was seen of gloo on ports of 50 and 100 Mbit/s."""
+"""Part of a TCP connection's rate that a ring all-reduce reaches: gloo reached 0.88 to 0.92 at 50 and 100 Mbit/s."""
+MAX_EXPOSED = 0.10
+"""Largest part of a step that `auto` lets synchronous methods spend on communication."""
+OVERLAP_MARGIN = 1.3
+"""How many times its expected duration an overlapped exchange may take before the steps wait for it."""
+MIN_INTERVAL, MAX_INTERVAL = 2, 128
+"""Range of intervals that `auto` chooses from."""
+GROWTH = 4
+"""Factor between the sizes of successive probe messages."""
+
+
+@dataclass(frozen=True)
+class WireFormat:
+    """Encoding of values in a message."""
+
+    bits: float
+    """For each value. The scales of quantised blocks, 0.03 bits, are not counted."""
+    summable: bool
+    """Whether encoded values can be added on the way. If not, each worker sends its own to all others."""
+
+    def sent_bytes(self, values: float, workers: int) -> float:
+        """Bytes that each worker sends until all have the sum of `values` values."""
+        copies = 2 * (workers - 1) / workers if self.summable else workers - 1
+        return copies * values * self.bits / 8
+
+
+WIRE_FORMATS = {"fp32": WireFormat(32, True), "bf16": WireFormat(16, True), "int8": WireFormat(8, False)}
+
+
+@dataclass(frozen=True)
+class RingLink:
+    """The network as collective operations see it, measured with all-reduces."""
+
+    bits_per_s: float
+    """Sent by each worker during a large all-reduce."""
+    latency_s: float = 0.0
+    """Time of an empty all-reduce over all workers."""
+
+    def ring(self, workers: int) -> "RingLink":  # noqa: ARG002 (as of a TcpLink)
+        return self
+
+
+@dataclass(frozen=True)
+class TcpLink:
+    """One direction between two machines, measured with plain TCP messages."""
+
+    bits_per_s: float
+    round_trip_s: float = 0.0
+
+    def ring(self, workers: int) -> RingLink:
+        """The link as a ring of workers will see it: each further worker adds two messages to the way."""
+        return RingLink(RING_USE * self.bits_per_s, self.round_trip_s * (workers - 1))
+
+
+Link = RingLink | TcpLink
+
+
+@dataclass(frozen=True)
+class ExchangeMethod:
+    """A way to bring workers' updates together."""
+
+    name: str = "plain"
+    interval: int = 1
+    """Steps between synchronisations of the same parameter."""
+    wire_format: str = "fp32"
+    overlap: bool = False
+    """Whether each step sends one of `interval` parts of the weights while the next step computes."""
+    rank: int = 0
+    """Of the matrices that PowerSGD sends."""
+
+
+def exchange_method(
+    name: str,
+    *,
+    interval: int = DEFAULT_INTERVAL,
+    wire_format: str = "bf16",
+    rank: int = DEFAULT_RANK,
+    elastic: bool = False,
+) -> ExchangeMethod:
+    """A method by its name in the settings. In an elastic world the local method does not overlap."""
+    if name == "local":
+        return ExchangeMethod(name, interval, wire_format, overlap=not elastic)
+    if name == "powersgd":
+        return ExchangeMethod(name, rank=rank)
+    return ExchangeMethod(name, wire_format="bf16" if name == "bf16" else "fp32")
+
+
+PLAIN, BF16 = exchange_method("plain"), exchange_method("bf16")
+
+
+@dataclass(frozen=True)
+class ExchangeConditions:
+    """All that the duration of an exchange depends on."""
+
+    link: RingLink
+    parameters: int
+    workers: int
+    matrices: tuple[tuple[int, int], ...] = ()
+    """Shapes of the weight matrices. Only PowerSGD needs them."""
+
+    def exchange_s(self, method: ExchangeMethod) -> float:
+        """Time to bring all parameters together at once."""
+        if self.workers == 1:
+            return 0.0
+        messages = 2 if method.name == "powersgd" else 1
+        return messages * self.link.latency_s + self._transfer_s(method)
+
+    def exposed_s(self, method: ExchangeMethod, behind_s: float) -> float:
+        """Time that a step waits for the exchange, if its other parts take `behind_s`."""
+        if self.workers == 1:
+            return 0.0
+        if not method.overlap:
+            return self.exchange_s(method) / method.interval
+        part_s = self.link.latency_s + self._transfer_s(method) / method.interval
+        return max(0.0, part_s - behind_s)
+
+    def _transfer_s(self, method: ExchangeMethod) -> float:
+        values = self._powersgd_values(method.rank) if method.name == "powersgd" else self.parameters
+        return 8 * WIRE_FORMATS[method.wire_format].sent_bytes(values, self.workers) / self.link.bits_per_s
+
+    def _powersgd_values(self, rank: int) -> int:
+        """Two factors for each matrix that they make smaller; everything else as it is."""
+        if not self.matrices:
+            raise ValueError("PowerSGD cannot be predicted without the shapes of the matrices")
+        saved = sum(max(0, rows * columns - rank * (rows + columns)) for rows, columns in self.matrices)
+        return self.parameters - saved
 
 
 @dataclass(frozen=True)
 class StepConditions:
-    """Machines, a link and a way to exchange gradients."""
+    """A recipe on given machines and links."""
 
     parameters: int
     step_tokens: int
     """Source and target tokens of a global batch."""
     tokens_per_s: tuple[float, ...]
-    """How fast each worker computes."""
+    """Speed of each worker, forward and backward."""
     update_s: float
-    """Time of a step that more workers do not shorten: the optimizer, and waiting for data."""
-    bits_per_s: float
-    """What a worker's port carries in one direction."""
-    latency_s: float = 0.0
+    """Part of a step that more workers do not shorten: the optimizer, and waiting for data."""
+    link: Link
+    method: ExchangeMethod = PLAIN
     pass_s: float = 0.0
-    """What computing takes besides, however few a worker's tokens are."""
+    """Fixed cost of forward and backward, however few tokens a worker has."""
     copy_s: float = 0.0
-    """Putting all gradients into a message, and taking them out again."""
-    method: str = "plain"
-    every: int = 1
-    """Steps between meetings of the local method."""
+    """Copying all gradients into a message and back."""
+    compress_s: float = 0.0
+    """Computing PowerSGD's factors and multiplying them."""
     balanced: bool = True
-    """Whether shares follow speeds; else each worker takes as much."""
+    """Whether each worker's share of the batch follows its speed; otherwise shares are equal."""
+    matrices: tuple[tuple[int, int], ...] = ()
+    """Shapes of the weight matrices. Only PowerSGD needs them."""
+    machines: int = 0
+    """Number of machines; 0 is one per worker."""
+    elastic: bool = False
+    """Whether machines may be lost and come back. No method overlaps then."""
 
     @property
     def workers(self) -> int:
@@ -43,44 +180,104 @@ class StepConditions:
 
     @property
     def compute_s(self) -> float:
-        """Of a step, on the worker that takes longest."""
+        """Forward and backward of a step, on the slowest worker."""
         if self.balanced:
             return self.pass_s + self.step_tokens / sum(self.tokens_per_s)
         return self.pass_s + self.step_tokens / self.workers / min(self.tokens_per_s)
 
+    @property
+    def exchange(self) -> ExchangeConditions:
+        return ExchangeConditions(self.link.ring(self.workers), self.parameters, self.workers, self.matrices)
+
+    @property
+    def predictable(self) -> tuple[str, ...]:
+        """Names of the methods whose messages are known."""
+        return METHODS if self.matrices else tuple(name for name in METHODS if name != "powersgd")
+
+    def with_method(self, name: str) -> "StepConditions":
+        """The same with another method, at its default interval, wire format and rank."""
+        return replace(self, method=exchange_method(name, elastic=self.elastic))
+
+    def with_bandwidth(self, bits_per_s: float) -> "StepConditions":
+        return replace(self, link=replace(self.link, bits_per_s=bits_per_s))
+
+    def with_machines(self, machines: int) -> "StepConditions":
+        """More or fewer machines with as many workers each. Added ones are as fast as the slowest."""
+        workers = max(1, round(machines * self.workers / (self.machines or self.workers)))
+        speeds = sorted(self.tokens_per_s, reverse=True)
+        speeds += [speeds[-1]] * (workers - len(speeds))
+        return replace(self, tokens_per_s=tuple(speeds[:workers]), machines=machines)
+
 
 @dataclass(frozen=True)
-class Prediction:
-    """A step's parts, in seconds."""
+class StepPrediction:
+    """Parts of a step, in seconds."""
 
     compute_s: float
     update_s: float
     exchange_s: float
-    """As it holds up the step, messages put together and taken apart: what happens behind the computing does not."""
+    """Exposed communication, including the copies into and out of messages."""
 
     @property
     def step_s(self) -> float:
         return self.compute_s + self.update_s + self.exchange_s
 
 
-def predict(plan: StepConditions) -> Prediction:
-    """The time of one step."""
-    wire_s, copy_s = wire_time(plan), plan.copy_s if plan.workers > 1 else 0.0
-    if plan.method == "local":
-        # The exchange runs behind the steps until the next meeting, and only what exceeds them is waited for.
-        behind_s = plan.every * (plan.compute_s + plan.update_s)
-        wire_s, copy_s = max(0.0, wire_s - behind_s) / plan.every, copy_s / plan.every
-    return Prediction(plan.compute_s, plan.update_s, wire_s + copy_s)
+def predict(conditions: StepConditions) -> StepPrediction:
+    """Time of one step, averaged over the interval of the method."""
+    method = conditions.method
+    wait_s = conditions.exchange.exposed_s(method, conditions.compute_s + conditions.update_s)
+    if conditions.workers > 1:
+        work_s = conditions.copy_s + (conditions.compress_s if method.name == "powersgd" else 0.0)
+        wait_s += work_s / method.interval
+    return StepPrediction(conditions.compute_s, conditions.update_s, wait_s)
 
 
-def wire_time(plan: StepConditions) -> float:
-    """How long one exchange takes."""
-    if plan.workers == 1:
-        return 0.0
-    sent_bytes = 2 * (plan.workers - 1) / plan.workers * plan.parameters * BYTES[plan.method]
-    return plan.latency_s + 8 * sent_bytes / (RING_USE * plan.bits_per_s)
+@dataclass(frozen=True)
+class ExchangeChoice:
+    """A method, with the reason in a sentence."""
+
+    method: ExchangeMethod
+    reason: str = ""
+    review_every: int = 0
+    """Steps after which to choose again; 0 is never."""
+    link: RingLink | None = None
+    """The measured link, if it was measured."""
 
 
-def what_if(plan: StepConditions, **changes: object) -> Prediction:
-    """The same with some of it changed."""
-    return predict(replace(plan, **changes))  # type: ignore[arg-type]
+def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = False) -> ExchangeChoice:
+    """The least lossy method that keeps exposed communication under a tenth of the step.
+
+    `compute_s` is the time of a step without exchange, on the slowest worker.
+    """
+    plain_s, bf16_s = conditions.exchange_s(PLAIN), conditions.exchange_s(BF16)
+    measured = (
+        f"the link carries {conditions.link.bits_per_s / 1e6:,.0f} Mbit/s, a step computes for {compute_s:.2f} s, "
+        f"and a plain exchange takes {plain_s:.2f} s"
+    )
+    if plain_s <= MAX_EXPOSED * (compute_s + plain_s):
+        return ExchangeChoice(PLAIN, f"{measured}: no compression is needed")
+    if bf16_s <= MAX_EXPOSED * (compute_s + bf16_s):
+        return ExchangeChoice(BF16, f"{measured}: in bfloat16 it takes {bf16_s:.2f} s, under a tenth of the step")
+    # Few workers send least in 8 bits, although these cannot be summed on the way.
+    candidates = [
+        exchange_method("local", wire_format=wire_format, elastic=elastic) for wire_format in ("int8", "bf16")
+    ]
+    method = min(candidates, key=conditions.exchange_s)
+    interval = max(MIN_INTERVAL, math.ceil(OVERLAP_MARGIN * conditions.exchange_s(method) / compute_s))
+    if interval <= MAX_INTERVAL:
+        reason = f"{measured}: weights are synchronised every {interval} steps, behind the computing"
+        return ExchangeChoice(replace(method, interval=interval), reason)
+    reason = f"{measured}: weights are synchronised every {MAX_INTERVAL} steps, and steps still wait for it"
+    return ExchangeChoice(replace(method, interval=MAX_INTERVAL), reason)
+
+
+def time_large_message(
+    send: Callable[[int], float], first_bytes: int, most_bytes: int, long_s: float
+) -> tuple[int, float]:
+    """Size and duration of a message that takes at least `long_s`, found by sending messages of growing size."""
+    size_bytes = first_bytes
+    while send(size_bytes) < long_s and size_bytes < most_bytes:
+        size_bytes *= GROWTH
+    # A second one of the same size: shaped ports let the first bytes through at full speed.
+    return size_bytes, send(size_bytes)

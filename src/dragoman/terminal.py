@@ -10,34 +10,10 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+from dragoman.number_format import count, span
 from dragoman.progress import Progress
 
 PLAIN_INTERVAL_S = 10.0
-
-
-def count(number: float) -> str:
-    """A number with thousands separators: 12,345."""
-    return f"{number:,.0f}"
-
-
-def size(number_bytes: float) -> str:
-    """A number of bytes with a decimal unit, as disks and networks use: 12.3 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number_bytes < 1000:
-            return f"{number_bytes:.0f} {unit}" if unit == "B" else f"{number_bytes:.1f} {unit}"
-        number_bytes /= 1000
-    return f"{number_bytes:.1f} TB"
-
-
-def span(seconds: float) -> str:
-    """A duration in its two largest units: 3 min 05 s."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"
 
 
 def table(*columns: str, title: str | None = None, right: Sequence[int] = ()) -> Table:

@@ -23,7 +23,7 @@ def test_decoder_inputs_are_the_targets_shifted_right(data):
     source, target = (np.concatenate([pairs[3][side], pairs[8][side]]) for side in (0, 1))
     assert batch.source.tokens.tolist() == source.tolist()
     assert batch.labels.tolist() == target.tolist()
-    start = data.tokenizer.start
+    start = data.tokenizer.decoder_start_id
     assert batch.target.tokens.tolist() == [start, *pairs[3][1][:-1].tolist(), start, *pairs[8][1][:-1].tolist()]
 
 
@@ -102,5 +102,5 @@ def test_a_data_set_without_pairs_is_an_error(data, tmp_path, fixed_sizes):
     np.zeros(1, OFFSET_DTYPE).tofile(tmp_path / "00000.offsets")
     np.zeros(1, np.uint16).tofile(tmp_path / "00000.tokens")
     pairs = Pairs(tmp_path, np.dtype(np.uint16))
-    with pytest.raises(DragomanError, match="There are no pairs"):
+    with pytest.raises(DragomanError, match="no training pairs"):
         list(DataLoader(pairs, data.tokenizer, 300, 1, 300, fixed_sizes=fixed_sizes).batches(Position(), [1.0], 0))

@@ -1,3 +1,5 @@
+"""The batch plan: every pair once, batches within their budget, shares in proportion."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,11 +11,11 @@ from dragoman.errors import DragomanError
 lengths_of_pairs = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=300).map(
     lambda pairs: np.array(pairs, np.int32)
 )
-some_shares = st.lists(st.floats(0.05, 20), min_size=1, max_size=9)
+worker_shares = st.lists(st.floats(0.05, 20), min_size=1, max_size=9)
 
 
 @given(lengths_of_pairs, st.integers(60, 400), st.integers(0, 2**31), st.integers(0, 50))
-def test_every_pair_comes_once_an_epoch(lengths, tokens, seed, epoch):
+def test_every_pair_occurs_once_per_epoch(lengths, tokens, seed, epoch):
     plan = plan_epoch(lengths, tokens, seed, epoch)
     seen = np.concatenate([plan[position] for position in range(len(plan))])
     assert sorted(seen) == list(range(len(lengths)))
@@ -56,8 +58,8 @@ def test_batches_are_nearly_full():
     assert np.mean(fill) > 0.95
 
 
-@given(lengths_of_pairs, some_shares, st.integers(0, 9))
-def test_shares_lose_nothing_and_repeat_nothing(lengths, shares, seed):
+@given(lengths_of_pairs, worker_shares, st.integers(0, 9))
+def test_shares_cover_each_pair_exactly_once(lengths, shares, seed):
     plan = plan_epoch(lengths, 200, seed, epoch=0)
     for position in range(len(plan)):
         parts = [share(plan[position], lengths, shares, rank) for rank in range(len(shares))]
@@ -65,27 +67,27 @@ def test_shares_lose_nothing_and_repeat_nothing(lengths, shares, seed):
 
 
 @settings(max_examples=300)
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=400), some_shares)
-def test_each_share_is_its_due_to_within_a_sentence(sizes, shares):
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=400), worker_shares)
+def test_each_share_differs_from_its_proportion_by_at_most_a_sentence(sizes, shares):
     sizes = np.array(sizes)
     workers = assign(sizes, shares)
-    for rank, portion in enumerate(np.array(shares) / sum(shares)):
-        assert abs(sizes[workers == rank].sum() - portion * sizes.sum()) <= sizes.max() + 1e-6
+    for rank, fraction in enumerate(np.array(shares) / sum(shares)):
+        assert abs(sizes[workers == rank].sum() - fraction * sizes.sum()) <= sizes.max() + 1e-6
 
 
-def test_workers_get_the_same_mix_of_lengths():
+def test_all_workers_get_the_same_mix_of_lengths():
     sizes = np.random.default_rng(0).integers(2, 120, 600)
     workers = assign(sizes, [1, 1, 2])
     means = [sizes[workers == rank].mean() for rank in range(3)]
     assert max(means) - min(means) < 0.05 * sizes.mean()
 
 
-def test_a_worker_with_no_share_gets_nothing():
+def test_a_worker_with_a_share_of_zero_gets_no_pairs():
     assert not (assign(np.array([5, 3, 9]), [1, 0]) == 1).any()
 
 
-@given(lengths_of_pairs, st.integers(0, 9), some_shares, some_shares, st.data())
-def test_a_resumed_run_sees_exactly_the_rest_whatever_its_shares(lengths, seed, before, after, data):
+@given(lengths_of_pairs, st.integers(0, 9), worker_shares, worker_shares, st.data())
+def test_a_resumed_run_takes_exactly_the_remaining_pairs_with_any_shares(lengths, seed, before, after, data):
     plan = plan_epoch(lengths, 120, seed, epoch=3)
     stop = data.draw(st.integers(0, len(plan)))
     seen = [share(plan[p], lengths, before, rank) for p in range(stop) for rank in range(len(before))]
@@ -95,16 +97,16 @@ def test_a_resumed_run_sees_exactly_the_rest_whatever_its_shares(lengths, seed, 
 
 
 @pytest.mark.parametrize("shares", [[], [0, 0], [-1, 2], [float("nan")] * 2, [float("inf"), 1]])
-def test_shares_that_cannot_split_are_refused(shares):
+def test_invalid_shares_are_refused(shares):
     with pytest.raises(DragomanError, match="shares"):
         assign(np.array([1, 2]), shares)
 
 
-def test_a_budget_below_the_longest_sentence_names_both_and_the_remedy():
+def test_a_token_budget_below_the_longest_sentence_is_refused():
     with pytest.raises(DragomanError, match=r"batch.tokens = 96 .*\(140 tokens\): raise it"):
         plan_epoch(np.array([[3, 140]], np.int32), 96, seed=0, epoch=0)
 
 
-def test_no_pairs_are_refused():
-    with pytest.raises(DragomanError, match="no pairs"):
+def test_an_empty_data_set_is_refused():
+    with pytest.raises(DragomanError, match="no training pairs"):
         plan_epoch(np.empty((0, 2), np.int32), 96, seed=0, epoch=0)

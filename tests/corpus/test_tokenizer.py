@@ -27,19 +27,21 @@ def test_decoding_restores_the_text(trained):
 
 def test_unseen_characters_are_encoded_as_bytes(trained):
     text = "日本語 und Ωμέγα 🐪"
-    assert tokenizer.UNKNOWN not in trained.encode(text)
+    assert tokenizer.UNK_ID not in trained.encode(text)
     assert trained.decode(trained.encode(text)) == text
 
 
 def test_special_tokens_have_fixed_ids_and_the_padded_size_is_a_multiple_of_64(trained):
-    assert (trained.start, trained.end) == (tokenizer.START, tokenizer.END)
-    assert trained.size == 800
-    assert trained.padded_size == 832
+    assert (trained.decoder_start_id, trained.eos_id) == (tokenizer.BOS_ID, tokenizer.EOS_ID)
+    assert trained.vocab_size == 800
+    assert trained.padded_vocab_size == 832
 
 
 def test_decoding_skips_special_tokens_and_padding_rows(trained):
     tokens = trained.encode("Der Hund")
-    assert trained.decode([trained.start, *tokens, trained.end, trained.padded_size - 1]) == trained.decode(tokens)
+    assert trained.decode(
+        [trained.decoder_start_id, *tokens, trained.eos_id, trained.padded_vocab_size - 1]
+    ) == trained.decode(tokens)
 
 
 @settings(max_examples=200, deadline=None)
@@ -48,7 +50,7 @@ def test_encoding_word_by_word_gives_the_tokens_of_the_sentence(trained, text):
     encoder = CachedEncoder(trained)
     line = " ".join(text.split())
     tokens = np.frombuffer(encoder.encode(line.encode()), trained.dtype).tolist()
-    assert tokens == [*trained.encode(line), trained.end]
+    assert tokens == [*trained.encode(line), trained.eos_id]
 
 
 def test_word_counts_give_the_same_pieces_as_sentences(tmp_path):
@@ -71,7 +73,7 @@ def test_a_model_without_byte_pieces_is_encoded_sentence_by_sentence(tmp_path):
     assert not given_model.encodes_word_by_word
     line = "Я 日 本 dog"
     tokens = np.frombuffer(CachedEncoder(given_model).encode(line.encode()), given_model.dtype).tolist()
-    assert tokens == [*given_model.encode(line), given_model.end]
+    assert tokens == [*given_model.encode(line), given_model.eos_id]
 
 
 def test_the_rarest_words_are_dropped_when_there_are_too_many(monkeypatch):

@@ -1,4 +1,4 @@
-"""BLEU and chrF: sacreBLEU's own numbers, said the same way."""
+"""BLEU and chrF, compared with sacreBLEU's command line."""
 
 import json
 import subprocess
@@ -17,14 +17,14 @@ OTHER_REFERENCES = ["A cat sat on the mat.", "Hi world, my friend!", "A dog ran 
 
 
 def sacrebleu(folder: Path, *arguments: str, **files: list[str]) -> str:
-    """What sacreBLEU's command line prints."""
+    """The output of sacreBLEU's command line."""
     for name, lines in files.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     command = [sys.executable, "-m", "sacrebleu", *arguments, "-m", "bleu", "chrf"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
-def test_scores_and_signatures_are_those_of_sacrebleu(tmp_path: Path) -> None:
+def test_scores_and_signatures_equal_those_of_sacrebleu(tmp_path: Path) -> None:
     arguments = ("ref", "ref2", "-i", "out", "-w", "10", "-f", "json")
     theirs = json.loads(sacrebleu(tmp_path, *arguments, out=GOOD, ref=REFERENCES, ref2=OTHER_REFERENCES))
     ours = score(GOOD, REFERENCES, OTHER_REFERENCES)
@@ -36,7 +36,7 @@ def test_scores_and_signatures_are_those_of_sacrebleu(tmp_path: Path) -> None:
     assert str(ours.bleu).startswith(f"BLEU {ours.bleu.value:.2f} (nrefs:2|case:mixed|eff:no|tok:13a|")
 
 
-def test_the_comparison_is_that_of_sacrebleu(tmp_path: Path) -> None:
+def test_the_comparison_equals_that_of_sacrebleu(tmp_path: Path) -> None:
     arguments = ("ref", "-i", "bad", "good", "--paired-bs", "--paired-bs-n", "200", "-w", "4", "-f", "text")
     printed = sacrebleu(tmp_path, *arguments, bad=BAD, good=GOOD, ref=REFERENCES)
     ours = compare(BAD, GOOD, REFERENCES, resamples=200)
@@ -51,7 +51,7 @@ def test_the_comparison_is_that_of_sacrebleu(tmp_path: Path) -> None:
         assert difference.gain > 0
 
 
-def test_a_system_is_not_better_than_itself() -> None:
+def test_a_system_does_not_differ_significantly_from_itself() -> None:
     same = compare(GOOD, GOOD, REFERENCES, resamples=100)
     assert not same.bleu.significant
     assert same.bleu.gain == 0
@@ -62,12 +62,12 @@ def test_the_signature_names_the_tokenizer_of_the_language(language: str | None,
     assert f"tok:{tokenizer}" in score(GOOD, REFERENCES, language=language).bleu.signature
 
 
-def test_japanese_can_be_scored_without_extras() -> None:
+def test_japanese_can_be_scored_without_optional_packages() -> None:
     signature = score(["猫がいる。"], ["猫がいます。"], language="ja").bleu.signature
     assert "tok:char" in signature or "tok:ja-mecab" in signature
 
 
-def test_what_does_not_fit_together_is_refused() -> None:
+def test_texts_of_different_lengths_are_refused() -> None:
     with pytest.raises(DragomanError, match="24 translations but 23 references"):
         score(GOOD, REFERENCES[1:])
     with pytest.raises(DragomanError, match="no references"):
@@ -78,7 +78,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
         compare(GOOD, BAD, ["one"])
 
 
-def test_scoring_needs_no_torch() -> None:
+def test_scoring_does_not_import_torch() -> None:
     code = "import sys, dragoman.decoding.scoring as s; s.score(['a'], ['a']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

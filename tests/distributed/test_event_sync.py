@@ -7,10 +7,10 @@ from dragoman.distributed.shared_storage import find_shared_storage
 from dragoman.events import EvaluationDone, Event, HostSampled, MicroBatchesSplit, StepDone
 from dragoman.run_folder import RunFolder
 
-from ..insight.runs import evaluation, made_run, sensed
+from ..insight.synthetic_runs import evaluation, host_sample, synthetic_run
 from .thread_workers import ThreadCluster, ThreadWorkers
 
-STEPS = [event for event in made_run(5) if isinstance(event, StepDone)]
+STEPS = [event for event in synthetic_run(5) if isinstance(event, StepDone)]
 
 
 def split_event(rank: int, step: int) -> MicroBatchesSplit:
@@ -56,7 +56,7 @@ def test_of_steps_the_last_will_do_and_evaluations_are_everywhere_alike(tmp_path
         synced(
             workers,
             lambda cluster: tmp_path / cluster.host,
-            lambda _: [*STEPS, evaluation(5, 1.0, 1.0, 1.0), sensed("b", 1)],
+            lambda _: [*STEPS, evaluation(5, 1.0, 1.0, 1.0), host_sample("b", 1)],
         )
     assert kinds(tmp_path / "a", 1) == {StepDone: 1, HostSampled: 1}
     assert kinds(tmp_path / "b", 0)[EvaluationDone] == 0

@@ -1,10 +1,8 @@
-"""An agent by itself: what it answers, and what becomes of its workers."""
+"""An agent without a launcher: its replies, and the fate of its workers."""
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,71 +10,47 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dragoman.errors import DragomanError
 from dragoman.launch.agent import dragoman_version
-from dragoman.launch.agents import Agents, HostLostError
-from dragoman.launch.ssh import Client, Machine
 
-
-class Conversation:
-    """An agent in a process of its own, spoken to as the launcher does."""
-
-    def __init__(self, silence_s: float = 30) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "dragoman.launch.agent", str(silence_s)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def tell(self, question: str, **details: object) -> None:
-        self.process.stdin.write(json.dumps({"ask": question, "serial": 1, **details}) + "\n")
-        self.process.stdin.flush()
-
-    def hear(self) -> dict[str, object]:
-        return json.loads(self.process.stdout.readline())
-
-    def ask(self, question: str, **details: object) -> dict[str, object]:
-        self.tell(question, **details)
-        return self.hear()["answer"]
-
-    def close(self) -> None:
-        with self.process:
-            self.process.kill()
-
-    def start(self, *words: str, elastic: bool = False) -> None:
-        self.tell("start", words=words, worlds=[{"RANK": "0"}], run="run", elastic=elastic)
+from .agent_process import AgentProcess
 
 
 @pytest.fixture
-def agent() -> Iterator[Conversation]:
-    conversation = Conversation()
-    yield conversation
-    conversation.close()
+def agent() -> Iterator[AgentProcess]:
+    made = AgentProcess()
+    yield made
+    made.close()
 
 
-def test_it_says_who_it_is_and_where(agent, tmp_path):
-    hello = agent.ask("hello", folder=str(tmp_path / "new"), make=True)
-    assert hello["dragoman"] == dragoman_version()
-    assert hello["folder"] == str(tmp_path / "new")
-    assert agent.ask("hello", folder=str(tmp_path / "none"), make=False)["folder"] == str(Path.home())
+def test_a_handshake_reports_the_version_and_enters_the_folder(agent, tmp_path):
+    reply = agent.request("handshake", folder=str(tmp_path / "new"), make=True)
+    assert reply["dragoman"] == dragoman_version()
+    assert reply["folder"] == str(tmp_path / "new")
+    assert agent.request("handshake", folder=str(tmp_path / "none"), make=False)["folder"] == str(Path.home())
 
 
-def test_it_finds_by_which_addresses_others_are_reached(agent):
-    other = Conversation()
-    peer = other.ask("listen")
-    liar = {"addresses": [["lo", "127.0.0.1"]], "port": peer["port"], "word": "another"}
-    truth = {**liar, "word": peer["word"]}
-    nobody = {**truth, "port": agent.ask("port")["port"]}
-    reached = agent.ask("reach", peers={"liar": liar, "truth": truth, "nobody": nobody})
-    assert reached == {"liar": [], "truth": ["127.0.0.1"], "nobody": []}
+def test_it_finds_the_addresses_at_which_it_reaches_other_agents(agent):
+    other = AgentProcess()
+    peer = other.request("open_identity_server")
+    impostor = {"addresses": [["lo", "127.0.0.1"]], "port": peer["port"], "token": "another"}
+    real = {**impostor, "token": peer["token"]}
+    closed = {**real, "port": agent.request("free_port")["port"]}
+    reached = agent.request("reach", peers={"impostor": impostor, "real": real, "closed": closed})
+    assert reached == {"impostor": [], "real": ["127.0.0.1"], "closed": []}
     other.close()
 
 
-def test_it_passes_on_what_a_worker_says_and_its_end(agent):
+def test_it_relays_the_output_of_a_worker_and_its_exit_code(agent):
     agent.start("config", "nowhere")
-    messages = [agent.hear(), agent.hear()]
+    messages = [agent.receive(), agent.receive()]
     assert messages[0]["stream"] == "err"
     assert "nowhere" in messages[0]["line"]
-    assert messages[1] == {"exit": 2, "rank": 0, "again": False}
+    assert messages[1] == {"exit": 2, "rank": 0, "restart": False}
+
+
+def test_a_module_that_fails_is_reported_with_its_last_line(agent):
+    reply = agent.request("run_module", module="dragoman.no_such_module", job={})
+    assert "No module named dragoman.no_such_module" in reply["problem"]
 
 
 def children_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
@@ -87,7 +61,7 @@ def children_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
 def test_a_worker_ends_with_its_agent_or_with_the_launcher(agent, number, tmp_path):
-    """It waits for a recipe that nobody writes: left alone it would stay for ever."""
+    """The worker reads a recipe from a pipe without a writer: it would wait for ever."""
     os.mkfifo(tmp_path / "never")
     agent.start("config", str(tmp_path / "never"))
     [worker] = children_of(agent.process)
@@ -99,15 +73,15 @@ def test_a_worker_ends_with_its_agent_or_with_the_launcher(agent, number, tmp_pa
     worker.wait(timeout=20)
 
 
-def test_silence_means_that_the_launcher_is_gone(tmp_path):
-    conversation = Conversation(silence_s=0.5)
+def test_an_agent_exits_when_the_launcher_is_silent(tmp_path):
+    agent = AgentProcess(silence_s=0.5)
     os.mkfifo(tmp_path / "never")
-    conversation.start("config", str(tmp_path / "never"))
-    conversation.process.wait(timeout=20)
-    conversation.close()
+    agent.start("config", str(tmp_path / "never"))
+    agent.process.wait(timeout=20)
+    agent.close()
 
 
-def test_a_job_may_outlive_its_launcher(agent, tmp_path):
+def test_an_elastic_worker_outlives_the_launcher(agent, tmp_path):
     os.mkfifo(tmp_path / "never")
     agent.start("config", str(tmp_path / "never"), elastic=True)
     [worker] = children_of(agent.process)
@@ -117,41 +91,17 @@ def test_a_job_may_outlive_its_launcher(agent, tmp_path):
     assert agent.process.poll() is None
 
 
-def test_a_second_launch_lets_the_first_leave(agent, tmp_path):
+def test_a_second_launch_of_a_run_stops_the_first(agent, tmp_path):
     os.mkfifo(tmp_path / "never")
-    other = Conversation()
+    other = AgentProcess()
     for each in (agent, other):
-        each.ask("hello", folder=str(tmp_path), make=False)
+        each.request("handshake", folder=str(tmp_path), make=False)
     agent.start("train", "never", "--data", "data", "--out", "run", elastic=True)
     [worker] = children_of(agent.process)
     while "train" not in worker.cmdline():
         time.sleep(0.01)
-    assert other.ask("clear", run="another") == {"cleared": 0}
-    assert other.ask("clear", run="run") == {"cleared": 1}
+    assert other.request("stop_earlier", run="another") == {"stopped": 0}
+    assert other.request("stop_earlier", run="run") == {"stopped": 1}
     agent.process.wait(timeout=20)
     worker.wait(timeout=20)
     other.close()
-
-
-def test_a_shell_that_greets_does_no_harm(tmp_path):
-    shell = tmp_path / "python"
-    shell.write_text(f'#!/bin/sh\necho Welcome, stranger.\necho "[1]"\nexec {sys.executable} "$@"\n')
-    shell.chmod(0o755)
-    with Agents([Machine("localhost")], Client(python=str(shell))) as crew:
-        assert crew.agents["localhost"].ask("hello", folder="~", make=False)["dragoman"] == dragoman_version()
-        assert crew.events.empty()
-
-
-def test_a_python_that_is_not_there_is_a_sentence():
-    with pytest.raises(DragomanError, match="There is no /nowhere/python on this machine"):
-        Agents([Machine("localhost")], Client(python="/nowhere/python"))
-
-
-def test_a_crew_says_which_host_was_lost_and_why():
-    with Agents([Machine("localhost")], Client()) as crew:
-        answers, lost = crew.ask_all({"localhost": ("hello", {"folder": "~", "make": False})})
-        assert set(answers) == {"localhost"}
-        assert lost == {}
-        crew.agents["localhost"]._process.kill()
-        with pytest.raises(HostLostError, match="no reason was given"):
-            crew.agents["localhost"].ask("port")

@@ -9,7 +9,7 @@ from dragoman.launch.preflight import settings_digest
 from dragoman.recipe import resolve
 
 
-def test_a_host_reports_what_it_has(data, tmp_path):
+def test_a_host_reports_its_software_data_and_disk(data, tmp_path):
     report = probe("tiny", ["training.steps=7"], str(data.path), str(tmp_path / "not" / "yet"))
     assert report.problems == []
     assert report.torch == torch.__version__
@@ -29,12 +29,12 @@ def test_an_elastic_run_needs_torchft(data, tmp_path, monkeypatch):
     assert probe("tiny", [], str(data.path), str(tmp_path)).problems == []
 
 
-def test_all_that_is_missing_is_told(data, tmp_path):
+def test_all_problems_are_reported_together(data, tmp_path):
     copy = tmp_path / "data"
     shutil.copytree(data.path, copy)
-    next((copy / "train").glob("*.tokens")).write_bytes(b"cut short")
+    next((copy / "train").glob("*.tokens")).write_bytes(b"truncated")
     report = probe("no-such-recipe", [], str(copy), str(tmp_path))
     assert len(report.problems) == 2
     assert "no-such-recipe" in report.problems[0]
-    assert "is not whole" in report.problems[1]
+    assert "is incomplete" in report.problems[1]
     assert "use --push" in report.problems[1]

@@ -7,7 +7,7 @@ from dragoman.launch.interrupts import Interrupts
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_is_told_once_and_a_second_means_at_once(number):
+def test_the_first_signal_is_reported_once_and_a_second_means_at_once(number):
     with Interrupts() as interrupts:
         assert not interrupts.first_time
         os.kill(os.getpid(), number)
@@ -18,7 +18,7 @@ def test_the_first_signal_is_told_once_and_a_second_means_at_once(number):
         assert interrupts.leave_at_once
 
 
-def test_signals_mean_what_they_did_before_once_it_is_left():
+def test_earlier_signal_handlers_are_restored():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with Interrupts():
         assert signal.getsignal(signal.SIGINT) != before[0]

@@ -16,7 +16,7 @@ def make_run(path: Path, *steps: int) -> RunFolder:
         (folder / CHECKSUMS_FILE).write_text(json.dumps(_checksums(folder)))
         point(run.checkpoints / "last", folder.name)
     run.config.write_text(f"from {path.name}")
-    (run.checkpoints / ".draft").mkdir()
+    (run.checkpoints / ".temporary").mkdir()
     return run
 
 
@@ -27,7 +27,7 @@ def move(source: RunFolder, target: RunFolder) -> None:
     receive(target, stream)
 
 
-def test_a_run_arrives_whole_and_without_drafts(tmp_path):
+def test_a_run_arrives_complete_and_without_temporary_files(tmp_path):
     source, target = make_run(tmp_path / "here", 1, 2), RunFolder(tmp_path / "there")
     move(source, target)
     assert sorted(path.name for path in target.checkpoints.iterdir()) == ["last", "step-00000001", "step-00000002"]
@@ -37,7 +37,7 @@ def test_a_run_arrives_whole_and_without_drafts(tmp_path):
     assert sorted(path.name for path in target.path.iterdir()) == ["checkpoints", "config.json"]
 
 
-def test_what_is_whole_there_stays_and_what_is_damaged_is_replaced(tmp_path):
+def test_intact_files_are_kept_and_damaged_checkpoints_are_replaced(tmp_path):
     source, target = make_run(tmp_path / "here", 1, 2), make_run(tmp_path / "there", 1, 2)
     (target.checkpoints / "step-00000002" / "weights.safetensors").write_bytes(b"cut sh")
     (target.checkpoints / "step-00000001" / "kept").touch()

@@ -1,7 +1,7 @@
 import pytest
 
 from dragoman.errors import DragomanError
-from dragoman.launch.scheduler import expand_counts, first_host, world_of
+from dragoman.launch.scheduler import expand_counts, first_host, torchrun_variables
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "2",
@@ -22,16 +22,16 @@ SLURM = {
 }
 
 
-def test_no_world_is_made_where_there_is_none():
-    assert world_of({}) == {}
+def test_an_environment_without_a_scheduler_is_left_alone():
+    assert torchrun_variables({}) == {}
 
 
-def test_a_world_of_torchrun_stays_as_it_is():
-    assert world_of({"RANK": "0", "WORLD_SIZE": "2", **OPEN_MPI}) == {}
+def test_the_variables_of_torchrun_are_kept():
+    assert torchrun_variables({"RANK": "0", "WORLD_SIZE": "2", **OPEN_MPI}) == {}
 
 
-def test_a_world_of_mpirun_meets_where_mpirun_runs():
-    assert world_of(OPEN_MPI) == {
+def test_workers_of_mpirun_meet_on_the_host_of_mpirun():
+    assert torchrun_variables(OPEN_MPI) == {
         "RANK": "2",
         "WORLD_SIZE": "3",
         "LOCAL_RANK": "1",
@@ -41,23 +41,23 @@ def test_a_world_of_mpirun_meets_where_mpirun_runs():
     }
 
 
-def test_a_meeting_place_that_the_user_names_is_kept():
-    world = world_of({**OPEN_MPI, "MASTER_ADDR": "a", "MASTER_PORT": "1234"})
+def test_a_rendezvous_address_set_by_the_user_is_kept():
+    world = torchrun_variables({**OPEN_MPI, "MASTER_ADDR": "a", "MASTER_PORT": "1234"})
     assert "MASTER_ADDR" not in world
     assert "MASTER_PORT" not in world
 
 
-def test_workers_of_one_machine_meet_there():
-    assert world_of({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "2"})["MASTER_ADDR"] == "127.0.0.1"
+def test_workers_of_one_machine_meet_at_the_loopback_address():
+    assert torchrun_variables({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "2"})["MASTER_ADDR"] == "127.0.0.1"
 
 
-def test_where_the_meeting_place_is_not_known_it_is_asked_for():
+def test_an_unknown_rendezvous_address_is_an_error_with_a_remedy():
     with pytest.raises(DragomanError, match="mpirun -x MASTER_ADDR=a"):
-        world_of({**OPEN_MPI, "OMPI_MCA_orte_hnp_uri": ""})
+        torchrun_variables({**OPEN_MPI, "OMPI_MCA_orte_hnp_uri": ""})
 
 
-def test_a_world_of_srun_meets_on_its_first_host():
-    assert world_of(SLURM) == {
+def test_workers_of_srun_meet_on_the_first_host():
+    assert torchrun_variables(SLURM) == {
         "RANK": "3",
         "WORLD_SIZE": "5",
         "LOCAL_RANK": "1",
@@ -67,8 +67,8 @@ def test_a_world_of_srun_meets_on_its_first_host():
     }
 
 
-def test_a_batch_script_of_slurm_is_no_world():
-    assert world_of({"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == {}
+def test_a_batch_script_of_slurm_is_a_single_process():
+    assert torchrun_variables({"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_a_batch_script_of_slurm_is_no_world():
         ("r1n[2,4]", "r1n2"),
     ],
 )
-def test_the_first_host_of_a_list_is_found(listing, first):
+def test_the_first_host_of_a_slurm_list_is_found(listing, first):
     assert first_host(listing) == first
 
 
-def test_counts_are_expanded():
+def test_counts_of_slurm_are_expanded():
     assert expand_counts("2(x3),1,4(x2)") == [2, 2, 2, 1, 4, 4]

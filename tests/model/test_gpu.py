@@ -1,4 +1,4 @@
-"""Our own kernels on a GPU, against the formulas that they stand for, in float64 or by the plain path.
+"""Triton kernels and CUDA graphs on a GPU, compared with the formulas in float64 or with the plain implementation.
 
 Shapes: Tq queries, Tk keys, H heads, D features of a head, V vocabulary.
 """
@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dragoman.batching.packing import IGNORED_LABEL, Batch, Layout, Packed, filled, pack, pack_sentences
-from dragoman.decoding import beam_search as search_module
-from dragoman.decoding.beam_search import SpecialTokens, search
+from dragoman.batching.packing import IGNORED_LABEL, Batch, Packed, SequenceLayout, pack, pack_sentences, pad_to_size
+from dragoman.decoding import beam_search
+from dragoman.decoding.beam_search import search
+from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.model.architecture import Architecture
 from dragoman.model.dropout import Dropout, hashed_bits, keep_threshold, seed_dropout
 from dragoman.model.loss import _LinearCrossEntropy, linear_cross_entropy
@@ -30,7 +31,7 @@ MODERN = CLASSIC.replaced(norm="rmsnorm", activation="swiglu", positions="rotary
 kinds = pytest.mark.parametrize("architecture", [CLASSIC, MODERN], ids=["classic", "modern"])
 
 
-def error(found: Tensor, expected: Tensor) -> float:
+def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
@@ -42,22 +43,24 @@ def random_batch(seed: int, pairs: int = 40) -> Batch:
     return Batch(pack(source, lengths[0]), Packed(labels.roll(1), target.layout), labels)
 
 
-def fixed(batch: Batch) -> Batch:
-    return filled(batch, 4096, 4224, 128).to(GPU)
+def at_fixed_size(batch: Batch) -> Batch:
+    return pad_to_size(batch, 4096, 4224, 128).to(GPU)
 
 
-def weights_of(q: Tensor, k: Tensor, queries: Layout, keys: Layout, causal: bool, rate: float, seed: Tensor) -> Tensor:
-    """[H, Tq, Tk]: what attention multiplies values by, straight from the definition."""
-    assert queries.sentence_of is not None
-    assert keys.sentence_of is not None
+def reference_weights(
+    q: Tensor, k: Tensor, queries: SequenceLayout, keys: SequenceLayout, causal: bool, rate: float, seed: Tensor
+) -> Tensor:
+    """[H, Tq, Tk]: the attention weights by their definition."""
+    assert queries.sentence_ids is not None
+    assert keys.sentence_ids is not None
     (Tq, H, D), Tk = q.shape, k.shape[0]
     rows, columns, heads = (torch.arange(count, dtype=torch.int32, device=GPU) for count in (Tq, Tk, H))
     last = int(keys.cu_seqlens[-1])
-    seen = (queries.sentence_of[:, None] == keys.sentence_of) & (columns < last)
+    visible = (queries.sentence_ids[:, None] == keys.sentence_ids) & (columns < last)
     if causal:
-        seen = seen & (rows[:, None] >= columns)
+        visible = visible & (rows[:, None] >= columns)
     scores = torch.einsum("qhd,khd->hqk", q, k) * D**-0.5
-    weights = torch.softmax(scores.masked_fill(~seen, -math.inf), -1).nan_to_num(0.0)
+    weights = torch.softmax(scores.masked_fill(~visible, -math.inf), -1).nan_to_num(0.0)
     if rate == 0.0:
         return weights
     x = (hashed_bits(rows * H + heads[:, None], seed)[:, :, None] ^ columns) * 0x7FEB352D
@@ -67,35 +70,35 @@ def weights_of(q: Tensor, k: Tensor, queries: Layout, keys: Layout, causal: bool
 
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("causal", [True, False])
-def test_attention_and_its_gradients_are_the_formulas(causal: bool, rate: float) -> None:
+def test_attention_and_its_gradients_equal_the_formula(causal: bool, rate: float) -> None:
     from dragoman.model.kernels.attention_kernel import attend
 
-    batch = fixed(random_batch(1, pairs=20))
+    batch = at_fixed_size(random_batch(1, pairs=20))
     queries, keys = batch.target.layout, batch.target.layout if causal else batch.source.layout
     torch.manual_seed(0)
     q, k, v = (
         torch.randn(side.positions.shape[0], 2, 32, device=GPU).bfloat16().requires_grad_()
         for side in (queries, keys, keys)
     )
-    together = (torch.stack([q, k, v], dim=1), None) if causal else (q[:, None], torch.stack([k, v], dim=1))
+    inputs = (torch.stack([q, k, v], dim=1), None) if causal else (q[:, None], torch.stack([k, v], dim=1))
     seed = torch.tensor([12345, -6789], dtype=torch.int32, device=GPU)
     out, _ = attend(
-        *together, queries.sentence_of, keys.sentence_of, queries.cu_seqlens, keys.cu_seqlens, causal, rate, seed
+        *inputs, queries.sentence_ids, keys.sentence_ids, queries.cu_seqlens, keys.cu_seqlens, causal, rate, seed
     )  # fmt: skip
     upstream = torch.randn_like(out)
     found = [out, *torch.autograd.grad(out, (q, k, v), upstream)]
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     reference = torch.einsum(
-        "hqk,khd->qhd", weights_of(wide[0], wide[1], queries, keys, causal, rate, seed), wide[2]
+        "hqk,khd->qhd", reference_weights(wide[0], wide[1], queries, keys, causal, rate, seed), wide[2]
     )  # fmt: skip
     expected = [reference, *torch.autograd.grad(reference, wide, upstream.double())]
     for ours, theirs in zip(found, expected, strict=True):
-        assert error(ours, theirs) < 1e-2
+        assert relative_error(ours, theirs) < 1e-2
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("centred", [True, False])
-def test_what_joins_the_stream_and_its_norm_are_those_of_the_plain_path(centred: bool, rate: float) -> None:
+def test_residual_addition_and_norm_equal_the_plain_implementation(centred: bool, rate: float) -> None:
     norm = (nn.LayerNorm(96) if centred else nn.RMSNorm(96, eps=1e-6)).to(GPU)
     drop = Dropout(rate).train()
     drop.seed = torch.tensor([12345, -6789], dtype=torch.int32, device=GPU)
@@ -113,10 +116,10 @@ def test_what_joins_the_stream_and_its_norm_are_those_of_the_plain_path(centred:
         )
         results.append([*outputs, *gradients])
     for ours, theirs in zip(*results, strict=True):
-        assert error(ours, theirs) < 1e-2
+        assert relative_error(ours, theirs) < 1e-2
 
 
-def test_loss_and_its_gradients_are_those_of_the_plain_path() -> None:
+def test_loss_and_its_gradients_equal_the_plain_implementation() -> None:
     torch.manual_seed(0)
     hidden = torch.randn(5000, 64, device=GPU).bfloat16().requires_grad_()
     weight = (torch.randn(1000, 64, device=GPU) * 0.2).requires_grad_()
@@ -130,7 +133,7 @@ def test_loss_and_its_gradients_are_those_of_the_plain_path() -> None:
     assert float(loss) == pytest.approx(float(their_loss), rel=1e-4)
     assert float(nll) == pytest.approx(float(their_nll), rel=1e-4)
     for ours, theirs in zip(found, expected, strict=True):
-        assert error(ours, theirs) < 1e-2
+        assert relative_error(ours, theirs) < 1e-2
 
 
 @kinds
@@ -139,22 +142,22 @@ def test_fixed_sizes_change_neither_loss_nor_gradients(architecture: Architectur
     model = Transformer(architecture).to(GPU).eval()
     batch = random_batch(2)
     results = []
-    for each in (batch.to(GPU), fixed(batch)):
+    for each in (batch.to(GPU), at_fixed_size(batch)):
         model.zero_grad()
         with torch.autocast("cuda", torch.bfloat16):
             loss, _ = model(each, 0.1)
         loss.backward()
         results.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
     for ours, theirs in zip(results[1], results[0], strict=True):
-        assert error(ours, theirs) < 3e-2
+        assert relative_error(ours, theirs) < 3e-2
 
 
 @kinds
-def test_a_compiled_model_drops_what_the_plain_one_drops(architecture: Architecture) -> None:
+def test_a_compiled_model_has_the_same_dropout_masks(architecture: Architecture) -> None:
     torch.manual_seed(0)
     model = Transformer(architecture).to(GPU).train()
     seed_dropout(model, GPU).random_(-(2**31), 2**31)
-    batch = fixed(random_batch(3))
+    batch = at_fixed_size(random_batch(3))
     results = []
     for compiled in (False, True):
         if compiled:
@@ -165,33 +168,31 @@ def test_a_compiled_model_drops_what_the_plain_one_drops(architecture: Architect
         loss.backward()
         results.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
     for ours, theirs in zip(results[1], results[0], strict=True):
-        assert error(ours, theirs) < 0.1  # Rounding differs; with other masks it would be about 0.5.
+        assert relative_error(ours, theirs) < 0.1  # Rounding differs; with other masks it would be about 0.5.
 
 
 @kinds
-def test_a_recorded_search_finds_what_a_plain_one_finds(
+def test_a_search_with_cuda_graphs_equals_a_plain_search(
     architecture: Architecture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     model = Transformer(architecture).to(GPU).eval()
-    marks = SpecialTokens(1, 2, (0, 1, 3))
-    monkeypatch.setattr("dragoman.decoding.graphed_beam_search.FEW", 8)  # so that the batch shrinks
+    special_tokens = SpecialTokens(1, 2, (0, 1, 3))
+    monkeypatch.setattr(beam_search, "GRAPH_MIN_SENTENCES", 8)  # so that the batch shrinks
     sources = [torch.randint(4, 512, (length,)).tolist() for length in range(1, 60)]
-    found = []
-    for recorded in (True, False):
-        if not recorded:
-            monkeypatch.setattr(search_module, "can_record", lambda *_: False)
-        with torch.autocast("cuda", torch.bfloat16):
-            found.append(
-                search(model, pack_sentences(sources), DecodingSettings(beam=4, max_length_ratio=0.5), marks, n_best=2)
-            )
-    ours, theirs = ([best.score for best, *_ in each] for each in found)
+    options = DecodingSettings(beam=4, max_length_ratio=0.5)
+    with torch.autocast("cuda", torch.bfloat16):
+        assert beam_search.can_use_cuda_graphs(model, options)
+        captured = search(model, pack_sentences(sources), options, special_tokens, n_best=2)
+        monkeypatch.setattr(beam_search, "can_use_cuda_graphs", lambda *_: False)
+        plain = search(model, pack_sentences(sources), options, special_tokens, n_best=2)
+    ours, theirs = ([best.score for best, *_ in each] for each in (captured, plain))
     assert ours == pytest.approx(theirs, rel=2e-2)
-    same = sum(a[0].tokens == b[0].tokens for a, b in zip(*found, strict=True))
+    same = sum(a[0].tokens == b[0].tokens for a, b in zip(captured, plain, strict=True))
     assert same >= 0.7 * len(sources)
 
 
-def test_searches_use_the_memory_of_those_before() -> None:
+def test_searches_reuse_the_memory_of_earlier_ones() -> None:
     torch.manual_seed(0)
     model = Transformer(CLASSIC).to(GPU).eval()
     sources = [torch.randint(4, 512, (length % 60 + 1,)).tolist() for length in range(300)]

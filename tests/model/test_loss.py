@@ -1,4 +1,4 @@
-"""The chunked loss against torch's plain one.
+"""The chunked loss, compared with torch's cross-entropy.
 
 Shapes: T tokens, V vocabulary, d features.
 """
@@ -15,14 +15,14 @@ from dragoman.model import loss as loss_module
 from dragoman.model.loss import linear_cross_entropy
 
 
-def problem(T: int, V: int, d: int, ignored: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+def random_inputs(T: int, V: int, d: int, ignored: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
     hidden = torch.randn(T, d, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(V, d, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(V, (T,)).masked_fill(torch.rand(T) < ignored, IGNORED_LABEL)
     return hidden, weight, labels
 
 
-def plain_sums(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def reference_sums(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     logits = hidden @ weight.t()
     return (
         F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing, ignore_index=IGNORED_LABEL),
@@ -40,29 +40,29 @@ def plain_sums(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
     smoothing=st.sampled_from([0.0, 0.1, 0.9]),
     seed=st.integers(0, 1000),
 )
-def test_values_and_gradients_are_those_of_the_plain_formula(
+def test_losses_and_gradients_equal_those_of_torch(
     *, T: int, V: int, d: int, chunk: int, ignored: float, smoothing: float, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    hidden, weight, labels = problem(T, V, d, ignored)
+    hidden, weight, labels = random_inputs(T, V, d, ignored)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loss_module, "CPU_CHUNK_TOKENS", chunk)
         actual = linear_cross_entropy(hidden, weight, labels, smoothing)
-    expected = plain_sums(hidden, weight, labels, smoothing)
+    expected = reference_sums(hidden, weight, labels, smoothing)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
     actual_grads = torch.autograd.grad(actual[0] * 0.37, (hidden, weight))
     expected_grads = torch.autograd.grad(expected[0] * 0.37, (hidden, weight))
     torch.testing.assert_close(actual_grads, expected_grads, atol=1e-10, rtol=1e-10)
 
 
-def test_gradcheck() -> None:
+def test_gradients_pass_gradcheck() -> None:
     torch.manual_seed(0)
-    hidden, weight, labels = problem(5, 7, 3, ignored=0.3)
+    hidden, weight, labels = random_inputs(5, 7, 3, ignored=0.3)
     assert torch.autograd.gradcheck(lambda h, w: linear_cross_entropy(h, w, labels, 0.1)[0], (hidden, weight))
 
 
-def test_without_gradients_the_sums_are_the_same_and_nothing_is_kept() -> None:
-    hidden, weight, labels = problem(9, 11, 4)
+def test_without_gradients_the_sums_are_the_same() -> None:
+    hidden, weight, labels = random_inputs(9, 11, 4)
     expected = linear_cross_entropy(hidden, weight, labels, 0.1)
     with torch.no_grad():
         actual = linear_cross_entropy(hidden, weight, labels, 0.1)
@@ -70,14 +70,14 @@ def test_without_gradients_the_sums_are_the_same_and_nothing_is_kept() -> None:
     assert not actual[0].requires_grad
 
 
-def test_only_the_smoothed_sum_carries_a_gradient() -> None:
-    loss_sum, nll_sum = linear_cross_entropy(*problem(3, 5, 2), smoothing=0.1)
+def test_only_the_smoothed_sum_has_a_gradient() -> None:
+    loss_sum, nll_sum = linear_cross_entropy(*random_inputs(3, 5, 2), smoothing=0.1)
     assert loss_sum.requires_grad
     assert not nll_sum.requires_grad
 
 
 def test_ignored_tokens_get_no_gradient_even_if_they_are_not_finite() -> None:
-    hidden, weight, labels = problem(6, 5, 4)
+    hidden, weight, labels = random_inputs(6, 5, 4)
     labels[2] = IGNORED_LABEL
     with torch.no_grad():
         hidden[2] = float("nan")

@@ -1,4 +1,4 @@
-"""The whole model: against Hugging Face's, against itself alone, step by step, and learning.
+"""The Transformer: compared with Hugging Face, packed and alone, step by step, and in training.
 
 Shapes: T tokens, N hypotheses, S sentences, d features, V vocabulary.
 """
@@ -34,14 +34,14 @@ kinds = pytest.mark.parametrize("architecture", KINDS.values(), ids=KINDS.keys()
 
 
 def make_batch(pairs: Pairs) -> Batch:
-    """Pairs of token ids, each ended, as the model trains on them: the target shifted right behind the start token."""
+    """A training batch of pairs of token ids: the decoder input is the target shifted right behind the start token."""
     target = [[START, *translation[:-1]] for _, translation in pairs]
     labels = [token for _, translation in pairs for token in translation]
     return Batch(pack_sentences([source for source, _ in pairs]), pack_sentences(target), torch.tensor(labels))
 
 
 def make_model(architecture: Architecture, seed: int = 0) -> Transformer:
-    """A model whose biases and norms are drawn too, so that none of them could be left out unnoticed."""
+    """A model with random biases and norms too, so that tests notice if one is not used."""
     torch.manual_seed(seed)
     model = Transformer(architecture).eval()
     with torch.no_grad():
@@ -51,7 +51,7 @@ def make_model(architecture: Architecture, seed: int = 0) -> Transformer:
     return model
 
 
-def test_logits_loss_and_gradients_are_those_of_hugging_faces_m2m100() -> None:
+def test_logits_loss_and_gradients_equal_those_of_hugging_faces_m2m100() -> None:
     transformers = pytest.importorskip("transformers")
     model = make_model(SMALLEST)
     theirs = transformers.M2M100ForConditionalGeneration(
@@ -94,7 +94,7 @@ def test_logits_loss_and_gradients_are_those_of_hugging_faces_m2m100() -> None:
     )
 
 
-def test_rmsnorm_and_swiglu_are_those_of_hugging_faces_llama() -> None:
+def test_rmsnorm_and_swiglu_equal_those_of_hugging_faces_llama() -> None:
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = pytest.importorskip("transformers").LlamaConfig(hidden_size=32, intermediate_size=64, hidden_act="silu")
     model = make_model(MODERN)
@@ -102,15 +102,15 @@ def test_rmsnorm_and_swiglu_are_those_of_hugging_faces_llama() -> None:
     norm = llama.LlamaRMSNorm(32, eps=1e-6)
     norm.load_state_dict({"weight": ours.feed_forward_norm.weight})
     torch.testing.assert_close(ours.feed_forward_norm(x), norm(x))
-    gate, up = ours.feed_forward.widen.weight.chunk(2)
+    gate, up = ours.feed_forward.up_projection.weight.chunk(2)
     mlp = llama.LlamaMLP(config)
     mlp.load_state_dict(
-        {"gate_proj.weight": gate, "up_proj.weight": up, "down_proj.weight": ours.feed_forward.narrow.weight}
+        {"gate_proj.weight": gate, "up_proj.weight": up, "down_proj.weight": ours.feed_forward.down_projection.weight}
     )
     torch.testing.assert_close(ours.feed_forward(x), mlp(x))
 
 
-def test_the_modern_attention_block_is_that_of_hugging_faces_llama() -> None:
+def test_the_modern_attention_block_equals_that_of_hugging_faces_llama() -> None:
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = pytest.importorskip("transformers").LlamaConfig(hidden_size=32, num_attention_heads=4)
     config._attn_implementation = "sdpa"
@@ -133,7 +133,7 @@ sentences = st.lists(st.integers(4, 39), min_size=1, max_size=8)
 @kinds
 @settings(max_examples=20, deadline=None)
 @given(pairs=st.lists(st.tuples(sentences, sentences), min_size=1, max_size=5))
-def test_a_sentence_comes_out_the_same_in_any_company(architecture: Architecture, pairs: Pairs) -> None:
+def test_the_output_of_a_sentence_does_not_depend_on_the_others(architecture: Architecture, pairs: Pairs) -> None:
     model = make_model(architecture)
     together = model.hidden(make_batch(pairs)).split([len(translation) for _, translation in pairs])
     for pair, expected in zip(pairs, together, strict=True):
@@ -141,7 +141,7 @@ def test_a_sentence_comes_out_the_same_in_any_company(architecture: Architecture
 
 
 @kinds
-def test_the_future_has_no_influence(architecture: Architecture) -> None:
+def test_later_target_tokens_have_no_influence(architecture: Architecture) -> None:
     model = make_model(architecture)
     one, other = (model.hidden(make_batch([([5, 6, 3], [9, 8, 7, last, 4])])) for last in (6, 30))
     torch.testing.assert_close(one[:4], other[:4])
@@ -159,13 +159,13 @@ def test_gradients_reach_every_parameter(architecture: Architecture) -> None:
 
 
 @kinds
-def test_filler_changes_neither_loss_nor_gradients(architecture: Architecture) -> None:
+def test_filler_sentences_change_neither_loss_nor_gradients(architecture: Architecture) -> None:
     model = make_model(architecture)
     plain = make_batch(PAIRS)
-    filled = make_batch([*PAIRS, ([0] * 5, [0] * 4), ([0], [0])])
-    filled.labels[len(plain.labels) :] = IGNORED_LABEL
+    with_filler = make_batch([*PAIRS, ([0] * 5, [0] * 4), ([0], [0])])
+    with_filler.labels[len(plain.labels) :] = IGNORED_LABEL
     results = []
-    for batch in (plain, filled):
+    for batch in (plain, with_filler):
         model.zero_grad()
         loss_sum, nll_sum = model(batch, smoothing=0.1)
         loss_sum.backward()
@@ -173,8 +173,8 @@ def test_filler_changes_neither_loss_nor_gradients(architecture: Architecture) -
     torch.testing.assert_close(results[1], results[0], atol=1e-4, rtol=1e-4)
 
 
-def decode_all(model: Transformer, pairs: Pairs) -> Tensor:
-    """Hidden vectors of the forced translations, one step at a time, [S, steps, d]."""
+def decode_stepwise(model: Transformer, pairs: Pairs) -> Tensor:
+    """Hidden vectors of given translations, one step at a time, [S, steps, d]."""
     targets = [[START, *translation[:-1]] for _, translation in pairs]
     longest = max(map(len, targets))
     padded = torch.tensor([target + [0] * (longest - len(target)) for target in targets])
@@ -183,16 +183,16 @@ def decode_all(model: Transformer, pairs: Pairs) -> Tensor:
 
 
 @pytest.mark.parametrize("architecture", [*RECIPES.values(), *KINDS.values()], ids=[*RECIPES, *KINDS])
-def test_decoding_step_by_step_equals_the_whole_at_once(architecture: Architecture) -> None:
+def test_stepwise_decoding_equals_the_forward_pass(architecture: Architecture) -> None:
     shallow = architecture.replaced(vocabulary=40, encoder_layers=2, decoder_layers=2)
     model = make_model(shallow)
-    whole = model.hidden(make_batch(PAIRS)).split([len(translation) for _, translation in PAIRS])
-    for stepwise, expected in zip(decode_all(model, PAIRS), whole, strict=True):
+    expected_hidden = model.hidden(make_batch(PAIRS)).split([len(translation) for _, translation in PAIRS])
+    for stepwise, expected in zip(decode_stepwise(model, PAIRS), expected_hidden, strict=True):
         torch.testing.assert_close(stepwise[: len(expected)], expected, atol=1e-4, rtol=1e-4)
 
 
 @kinds
-def test_hypotheses_can_be_reordered_and_finished_sentences_dropped(architecture: Architecture) -> None:
+def test_hypotheses_can_be_reordered_and_sentences_removed(architecture: Architecture) -> None:
     model = make_model(architecture)
     sources = [[5, 6, 7, 3], [4, 3], [8, 5, 3]]
     state = model.start_decoding(pack_sentences(sources), beam=2, max_length=4)
@@ -204,13 +204,13 @@ def test_hypotheses_can_be_reordered_and_finished_sentences_dropped(architecture
     assert (state.sentences, state.hypotheses, state.step) == (2, 4, 3)
     hidden = model.decode_step(torch.tensor([30, 31, 32, 33]), state)
 
-    said = [(2, [14, 24, 30]), (2, [14, 25, 31]), (0, [11, 20, 32]), (0, [10, 21, 33])]
-    for row, (sentence, tokens) in zip(hidden, said, strict=True):
+    expected_tokens = [(2, [14, 24, 30]), (2, [14, 25, 31]), (0, [11, 20, 32]), (0, [10, 21, 33])]
+    for row, (sentence, tokens) in zip(hidden, expected_tokens, strict=True):
         expected = model.hidden(make_batch([(sources[sentence], [*tokens, END])]))[-1]
         torch.testing.assert_close(row, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_decoding_refuses_more_tokens_than_it_was_started_for() -> None:
+def test_decoding_beyond_max_length_is_refused() -> None:
     model = make_model(SMALLEST)
     state = model.start_decoding(pack_sentences([[5, 3]]), beam=2, max_length=1)
     with pytest.raises(ValueError, match="3 tokens were given for 2 hypotheses"):
@@ -221,25 +221,25 @@ def test_decoding_refuses_more_tokens_than_it_was_started_for() -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_parameter_count_is_that_of_the_built_model(name: str) -> None:
+def test_parameter_count_equals_that_of_the_built_model(name: str) -> None:
     for architecture in (RECIPES[name], RECIPES[name].replaced(qk_norm=True)):
         with torch.device("meta"):
             model = Transformer(architecture)
         assert parameter_count(architecture) == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_modern_is_as_large_as_base() -> None:
+def test_modern_has_as_many_parameters_as_transformer_base() -> None:
     ratio = parameter_count(RECIPES["modern"]) / parameter_count(RECIPES["transformer-base"])
     assert ratio == pytest.approx(1, abs=0.03)
     assert parameter_count(RECIPES["transformer-base"]) == 60_917_760
 
 
-def test_an_impossible_architecture_is_refused() -> None:
+def test_an_invalid_architecture_is_refused() -> None:
     with pytest.raises(ValueError, match="use a multiple of 16"):
         SMALLEST.replaced(d_model=500, heads=8)
 
 
-def test_the_seed_decides_all_weights_and_their_scale_is_as_designed() -> None:
+def test_the_seed_determines_all_weights_and_their_scale_is_as_specified() -> None:
     torch.manual_seed(5)
     one = Transformer(SMALLEST).state_dict()
     torch.manual_seed(5)
@@ -249,27 +249,27 @@ def test_the_seed_decides_all_weights_and_their_scale_is_as_designed() -> None:
     layer = model.decoder[0]
     assert layer.self_attention.qkv.weight.abs().max().item() == pytest.approx((6 / 64 / 2) ** 0.5, rel=0.02)
     assert layer.cross_attention.out.weight.abs().max().item() == pytest.approx((6 / 64) ** 0.5, rel=0.02)
-    assert layer.feed_forward.widen.weight.abs().max().item() == pytest.approx((6 / 96) ** 0.5, rel=0.02)
+    assert layer.feed_forward.up_projection.weight.abs().max().item() == pytest.approx((6 / 96) ** 0.5, rel=0.02)
 
 
-def test_sinusoids_grow_with_the_longest_sentence() -> None:
+def test_the_table_of_sinusoidal_positions_grows_with_the_longest_sentence() -> None:
     model = make_model(SMALLEST)
     assert model.positions is not None
-    before, recorded = model.positions.table.clone(), weakref.ref(model.positions.table)
+    before, first_table = model.positions.table.clone(), weakref.ref(model.positions.table)
     long = make_batch([([5] * 700, [6] * 3)])
     assert model.hidden(long).isfinite().all()
     torch.testing.assert_close(model.positions.table[: len(before)], before)
-    assert recorded() is not None  # A recorded pass goes on reading the first.
+    assert first_table() is not None  # A captured CUDA graph may still read it.
     assert not any("positions" in name for name in model.state_dict())
 
 
 @pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
-def test_each_dropout_acts_in_training_only(rate: str) -> None:
+def test_each_dropout_is_active_only_in_training(rate: str) -> None:
     off = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
     model = make_model(SMALLEST.replaced(**(off | {rate: 0.5})))
-    still, moved = model.hidden(make_batch(PAIRS)), model.train().hidden(make_batch(PAIRS))
-    assert not torch.allclose(still, moved)
-    torch.testing.assert_close(model.eval().hidden(make_batch(PAIRS)), still)
+    evaluated, trained = model.hidden(make_batch(PAIRS)), model.train().hidden(make_batch(PAIRS))
+    assert not torch.allclose(evaluated, trained)
+    torch.testing.assert_close(model.eval().hidden(make_batch(PAIRS)), evaluated)
 
 
 @kinds
@@ -282,20 +282,20 @@ def test_bfloat16_autocast_on_a_cpu_stays_close(architecture: Architecture) -> N
 
 
 @pytest.mark.parametrize("kind", ["classic", "modern"])
-def test_the_compiler_takes_the_model_whole_once_the_grids_are_made(kind: str) -> None:
+def test_the_model_compiles_as_one_graph_once_the_padding_index_exists(kind: str) -> None:
     model = make_model(KINDS[kind])
     batch = make_batch(PAIRS)
     expected, _ = model(batch, smoothing=0.1)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    assert batch.source.layout.grid is not None
-    assert batch.target.layout.grid is not None
+    assert batch.source.layout.padding is not None
+    assert batch.target.layout.padding is not None
     actual, _ = compiled(batch, smoothing=0.1)
     torch.testing.assert_close(actual, expected)
     actual.backward()
 
 
 def reversal(generator: torch.Generator, count: int) -> Pairs:
-    """Random words, to be said in reverse order."""
+    """Random words, and the same in reverse order as translation."""
     pairs = []
     for _ in range(count):
         length = int(torch.randint(3, 9, (1,), generator=generator))

@@ -12,18 +12,18 @@ from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.translation_service import TranslationService
 
-from ..models import babbler, learned, write
+from ..models import briefly_trained_model, save_model, train_tokenizer
 
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two models, English to German and back."""
     folder = tmp_path_factory.mktemp("exports")
-    tokenizer = learned(folder, "bpe")
-    model = babbler(tokenizer)
+    tokenizer = train_tokenizer(folder)
+    model = briefly_trained_model(tokenizer)
     made = []
     for direction in ("en-de", "de-en"):
-        stored = write(folder / f"model-{direction}", model, tokenizer, direction, beam=3)
+        stored = save_model(folder / f"model-{direction}", model, tokenizer, direction, beam=3)
         made.append(export(stored, folder / direction, "ctranslate2"))
     return made
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.serving.api_keys import ApiKeys, create_api_key
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Limits
@@ -29,7 +29,7 @@ def translate(client: TestClient, q: str | list[str], **fields: Any) -> Any:
 
 
 def test_a_sentence_is_translated_as_by_the_library(client: TestClient, exports: list[Path]) -> None:
-    library = ExportedTranslator.load(exports[0], "cpu")
+    library = CTranslate2Translator.load(exports[0], "cpu")
     for line in LINES[:5]:
         assert translate(client, line) == {"translatedText": library.translate([line])[0]}
 

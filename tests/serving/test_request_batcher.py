@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator, SearchResult
-from dragoman.decoding.line_translator import Source
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator, SearchResult
+from dragoman.decoding.line_translator import SourceTokens
 from dragoman.serving.request_batcher import CACHED_SENTENCES, MAX_BATCH_SENTENCES, RequestBatcher
 
 from ..models import LINES
 
 
-class BlockingTranslator(ExportedTranslator):
+class BlockingTranslator(CTranslate2Translator):
     """A real translator that blocks before each batch until the test releases it."""
 
     released: threading.Event
     batches: list[int]
 
-    def search_batch(self, batch: Sequence[Source], n_best: int = 1) -> list[list[SearchResult]]:
+    def search_batch(self, batch: Sequence[SourceTokens], n_best: int = 1) -> list[list[SearchResult]]:
         self.batches.append(len(batch))
         assert self.released.wait(30)
         return super().search_batch(batch, n_best)
@@ -35,11 +35,11 @@ def translator(exports: list[Path]) -> BlockingTranslator:
     return made
 
 
-def sources_of(translator: ExportedTranslator, lines: Sequence[str]) -> list[Source]:
-    return [(*translator.tokenizer.encode(line), translator.tokenizer.end) for line in lines]
+def sources_of(translator: CTranslate2Translator, lines: Sequence[str]) -> list[SourceTokens]:
+    return [(*translator.tokenizer.encode(line), translator.tokenizer.eos_id) for line in lines]
 
 
-def make_batcher(translator: ExportedTranslator) -> RequestBatcher:
+def make_batcher(translator: CTranslate2Translator) -> RequestBatcher:
     return RequestBatcher(translator, ThreadPoolExecutor(1), lambda sentences: None)
 
 

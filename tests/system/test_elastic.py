@@ -226,5 +226,5 @@ def test_after_the_loss_of_all_hosts_the_run_goes_on_from_the_newest_checkpoint_
 
 
 def test_the_launcher_tells_of_those_who_come_back(told):
-    assert "Worker 2 on c died and is started again." in told.output
-    assert "c is back: its workers are started again." in told.output
+    assert "Worker 2 on c died and is restarted." in told.output
+    assert "c is back: starting its workers." in told.output

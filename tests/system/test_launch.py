@@ -1,4 +1,4 @@
-"""Runs over several hosts: started by ssh and by mpirun, stopped, moved, and lost."""
+"""Runs on several hosts, started by ssh, mpirun and Slurm: stopped, moved to other hosts, and lost."""
 
 import os
 import shutil
@@ -26,29 +26,29 @@ QUIET = ("evaluation.bleu=false", "model.dropout=0", "exchange.method=plain")
 
 
 @pytest.fixture(scope="module")
-def bed() -> Iterator[Hosts]:
+def hosts() -> Iterator[Hosts]:
     with Hosts(["a", "b", "c"]) as made:
         yield made
 
 
 @pytest.fixture
-def homes(bed: Hosts) -> Iterator[Hosts]:
-    """Hosts whose homes are empty but for their ssh configuration."""
-    yield bed
-    for host in bed:
+def homes(hosts: Hosts) -> Iterator[Hosts]:
+    """Hosts whose home folders hold nothing but their ssh configuration."""
+    yield hosts
+    for host in hosts:
         for path in host.folder.iterdir():
             if path.name != ".ssh":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def command(hosts: str, data: Path | str, *words: str, options: tuple[str, ...] = ()) -> list[str]:
-    launch = [sys.executable, "-m", "dragoman", "launch", "--hosts", hosts, *options]
-    return [*launch, "--", "train", "tiny", "--data", str(data), "--out", f"{HOME}/run", *TINY, *words]
+def command(names: str, data: Path | str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+    launch = [sys.executable, "-m", "dragoman", "launch", "--hosts", names, *options]
+    return [*launch, "--", "train", "tiny", "--data", str(data), "--out", f"{HOME}/run", *TINY, *arguments]
 
 
-def start(bed: Hosts, hosts: str, data: Path | str, *words: str, **options: object) -> subprocess.Popen[str]:
-    """Launch from this machine, which is none of the hosts."""
-    given = command(hosts, data, *words, options=("--ssh-config", str(bed.ssh_config)))
+def start(hosts: Hosts, names: str, data: Path | str, *arguments: str, **options: object) -> subprocess.Popen[str]:
+    """Launch from this machine, which is not one of the hosts."""
+    given = command(names, data, *arguments, options=("--ssh-config", str(hosts.ssh_config)))
     return subprocess.Popen(
         given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options
     )
@@ -66,18 +66,18 @@ def wait_for_step(run: Path, step: int, process: "subprocess.Popen[str]") -> Non
 
 
 def workers_of(host: Host) -> list[int]:
-    """The processes of a host that train."""
+    """Process IDs of the workers on a host."""
     return host.find("train")
 
 
-def wait_for_no_worker(bed: Hosts) -> None:
+def wait_for_no_worker(hosts: Hosts) -> None:
     deadline = time.monotonic() + 20
-    while any(workers_of(host) for host in bed) and time.monotonic() < deadline:
+    while any(workers_of(host) for host in hosts) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert [workers_of(host) for host in bed] == [[]] * len(bed)
+    assert [workers_of(host) for host in hosts] == [[]] * len(hosts)
 
 
-def test_without_a_shared_disk_a_killed_worker_starts_again_and_the_losses_are_those_of_one_machine(
+def test_without_a_shared_disk_a_killed_worker_is_restarted_and_losses_equal_those_of_one_machine(
     homes, data, tmp_path
 ):
     train(data.path, tmp_path / "whole", *QUIET, workers=1)
@@ -93,33 +93,33 @@ def test_without_a_shared_disk_a_killed_worker_starts_again_and_the_losses_are_t
         os.kill(number, signal.SIGKILL)
     output = finish(process)
     assert "Copying data to b" in output
-    assert "Worker 1 on b failed (SIGKILL): all start again from the newest checkpoint (1 of 3)." in output
+    assert "Worker 1 on b failed (SIGKILL): restarting all workers from the newest checkpoint (1 of 3)." in output
     assert "Finished after 12 steps" in output
     assert losses(homes["a"].folder / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
     assert (homes["b"].folder / "data" / "manifest.json").exists()
     for host, other in (("a", 1), ("b", 0)):
-        posted = RunFolder(homes[host].folder / "run").events(other)
-        assert any(isinstance(event, PeakMeasured) for event in posted), f"{host} has the news of worker {other}"
+        synced = RunFolder(homes[host].folder / "run").events(other)
+        assert any(isinstance(event, PeakMeasured) for event in synced), f"{host} has the events of worker {other}"
 
 
-def test_ctrl_c_saves_and_the_run_goes_on_from_a_host_that_has_never_seen_it(homes, data):
+def test_ctrl_c_saves_and_the_run_resumes_on_a_host_that_does_not_have_it(homes, data):
     process = start(homes, "a,b", data.path, *QUIET, *ENDLESS)
     wait_for_step(homes["a"].folder / "run", 5, process)
     os.killpg(process.pid, signal.SIGINT)
     output = finish(process)
-    assert "the same command goes on from there" in output
+    assert "Run the same command again to resume." in output
     run = RunFolder(homes["a"].folder / "run")
     saved = [event.step for event in run.events() if isinstance(event, CheckpointSaved)]
     assert saved[-1] == max(losses(run.path))
     done = homes["c"].run(command("c,a", data.path, *QUIET, f"training.steps={saved[-1] + 2}"), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "The newest checkpoint is on a: it is copied to c." in done.stdout
+    assert "Copying the run from a, which has the newest checkpoint, to c." in done.stdout
     started = [event for event in RunFolder(homes["c"].folder / "run").events() if isinstance(event, RunStarted)]
     assert started[-1].resumed_step == saved[-1]
     assert started[-1].host == "c"
 
 
-def test_a_killed_launcher_leaves_no_orphans_but_a_checkpoint(homes, data):
+def test_a_killed_launcher_leaves_a_checkpoint_and_no_workers(homes, data):
     process = start(homes, "a,b:2", data.path, *QUIET, *ENDLESS)
     wait_for_step(homes["a"].folder / "run", 5, process)
     assert [len(workers_of(host)) for host in homes] == [1, 2, 0]
@@ -131,7 +131,7 @@ def test_a_killed_launcher_leaves_no_orphans_but_a_checkpoint(homes, data):
     assert (run.checkpoints / "last").resolve().name == f"step-{steps[-1]:08d}"
 
 
-def test_what_differs_is_named_host_by_host_before_anything_starts(homes, data):
+def test_all_problems_of_all_hosts_are_reported_before_anything_starts(homes, data):
     shutil.copytree(data.path, homes["a"].folder / "data")
     shutil.copytree(data.path, homes["b"].folder / "data")
     next((homes["b"].folder / "data" / "train").iterdir()).unlink()
@@ -140,14 +140,14 @@ def test_what_differs_is_named_host_by_host_before_anything_starts(homes, data):
     homes["c"].kill()
     homes["c"].revive()
     assert "The hosts are not ready, and nothing was started:" in output
-    assert "  b  /srv/data is not whole" in output
+    assert "  b  /srv/data is incomplete" in output
     assert "  c  cannot be used: ssh: connect to host" in output
-    assert "check that it runs" in output
+    assert "check that it is up" in output
     assert "  a  " not in output
     assert not (homes["a"].folder / "run").exists()
 
 
-def test_a_lost_host_ends_the_run_with_a_sentence(homes, data):
+def test_a_lost_host_ends_the_run_with_an_error_message(homes, data):
     process = start(homes, "a,b", data.path, *QUIET, *ENDLESS)
     wait_for_step(homes["a"].folder / "run", 5, process)
     homes["b"].run(["pkill", "sshd"])
@@ -170,7 +170,7 @@ def slurm(homes: Hosts) -> dict[str, str]:
     key.chmod(0o400)
     config = homes.folder / "slurm.conf"
     settings = {
-        "ClusterName": "bed", "SlurmctldHost": nodes[0], "SlurmUser": "root", "SlurmdUser": "root",
+        "ClusterName": "test", "SlurmctldHost": nodes[0], "SlurmUser": "root", "SlurmdUser": "root",
         "StateSaveLocation": f"{HOME}/state", "SlurmdSpoolDir": f"{HOME}/spool", "SlurmctldPidFile": "/run/ctld.pid",
         "SlurmdPidFile": "/run/slurmd.pid", "SlurmctldLogFile": f"{HOME}/ctld.log", "SlurmdLogFile": f"{HOME}/d.log",
         "ProctrackType": "proctrack/pgid", "TaskPlugin": "task/none", "MpiDefault": "none", "ReturnToService": "2",
@@ -188,28 +188,28 @@ def slurm(homes: Hosts) -> dict[str, str]:
     return {**os.environ, "SLURM_CONF": str(config), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-def test_the_example_for_slurm_trains_on_two_nodes(homes, slurm, data):
-    words = command("", data.path, *QUIET)
-    job = ["sbatch", "--wait", str(EXAMPLES / "slurm.sh"), *words[words.index("train") + 1 :]]
+def test_the_slurm_example_trains_on_two_nodes(homes, slurm, data):
+    launch = command("", data.path, *QUIET)
+    job = ["sbatch", "--wait", str(EXAMPLES / "slurm.sh"), *launch[launch.index("train") + 1 :]]
     done = homes["a"].run(job, env=slurm, check=False)
     log = "".join(path.read_text() for path in homes["a"].folder.glob("dragoman-*.log"))
-    for name in ("a", "b"):  # What they started ends with them.
+    for name in ("a", "b"):  # Ends all processes that were started there.
         homes[name].kill()
         homes[name].revive()
     assert done.returncode == 0, done.stdout + done.stderr + log
     assert "Finished after 12 steps" in log
     started = [event for event in RunFolder(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
-    assert started[-1].world == 2
+    assert started[-1].world_size == 2
     assert (homes["b"].folder / "run" / "events-1.jsonl").exists()
 
 
-def test_mpirun_makes_a_world_over_hosts_that_train_joins(homes, data):
-    words = command("", data.path, *QUIET)
-    train_words = words[words.index("--") + 1 :]
+def test_train_joins_a_world_of_mpirun(homes, data):
+    launch = command("", data.path, *QUIET)
+    train_arguments = launch[launch.index("--") + 1 :]
     mpirun = ["mpirun", "--allow-run-as-root", "--mca", "btl", "self,tcp", "-H", "a:1,b:2"]
-    environment = [word for name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS") for word in ("-x", name)]
-    done = homes["a"].run([*mpirun, *environment, sys.executable, "-m", "dragoman", *train_words], check=False)
+    environment = [option for name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS") for option in ("-x", name)]
+    done = homes["a"].run([*mpirun, *environment, sys.executable, "-m", "dragoman", *train_arguments], check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     started = [event for event in RunFolder(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
-    assert started[-1].world == 3
+    assert started[-1].world_size == 3
     assert (homes["b"].folder / "run" / "events-2.jsonl").exists()

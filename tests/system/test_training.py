@@ -85,7 +85,7 @@ def test_a_signal_ends_the_step_saves_and_leaves_with_success(data, tmp_path, wo
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert "goes on from there" in output
+    assert "Run the same command again to resume." in output
     events = RunFolder(tmp_path / "run").events()
     assert isinstance(events[-1], RunEnded)
     assert events[-1].reason == "interrupted"

@@ -5,18 +5,18 @@ import torch
 from dragoman.telemetry.device_timer import DeviceTimer
 
 
-def test_the_last_span_counts_and_nothing_between_spans():
-    watch = DeviceTimer(torch.device("cpu"))
-    assert watch.seconds == 0
-    begun = time.perf_counter()
-    watch.start()
+def test_the_time_between_spans_does_not_count():
+    timer = DeviceTimer(torch.device("cpu"))
+    assert timer.seconds == 0
+    started_at = time.perf_counter()
+    timer.start()
     time.sleep(0.02)
-    watch.stop()
-    first, whole = watch.seconds, time.perf_counter() - begun
-    assert 0.02 <= first <= whole
+    timer.stop()
+    first, elapsed = timer.seconds, time.perf_counter() - started_at
+    assert 0.02 <= first <= elapsed
     time.sleep(0.02)
-    assert watch.seconds == first
-    begun = time.perf_counter()
-    watch.start()
-    watch.stop()
-    assert 0 < watch.seconds <= time.perf_counter() - begun
+    assert timer.seconds == first
+    started_at = time.perf_counter()
+    timer.start()
+    timer.stop()
+    assert 0 < timer.seconds <= time.perf_counter() - started_at

@@ -5,29 +5,29 @@ import pytest
 
 from dragoman.events import HostSampled, from_json, to_json
 from dragoman.telemetry import sensors
-from dragoman.telemetry.sensors import Counters, Gpu, Sensors, mean, read_counters, traffic
+from dragoman.telemetry.sensors import Counters, Gpu, Sensors, merge_gpu_readings, read_counters, traffic
 
 
-def test_a_machine_is_watched_until_the_end(monkeypatch):
-    monkeypatch.setattr(sensors, "LOOK_S", 0.01)
-    monkeypatch.setattr(sensors, "TELL_S", 0.03)
-    told = []
-    watching = Sensors("here", told.append)
-    while len(told) < 2:
+def test_sensors_record_events_until_they_are_closed(monkeypatch):
+    monkeypatch.setattr(sensors, "READING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(sensors, "EVENT_INTERVAL_S", 0.03)
+    recorded = []
+    sensing = Sensors("here", recorded.append)
+    while len(recorded) < 2:
         time.sleep(0.01)
-    watching.close()
-    for event in told:
+    sensing.close()
+    for event in recorded:
         assert isinstance(event, HostSampled)
         assert event.host == "here"
         assert 0 <= event.cpu_use <= 1
         assert 0 < event.memory_used_bytes < event.memory_bytes
         assert from_json(to_json(event)) == event
-    quiet = len(told)
+    count = len(recorded)
     time.sleep(0.05)
-    assert len(told) == quiet, "after its end nothing is told"
+    assert len(recorded) == count, "nothing is recorded after close"
 
 
-def test_ports_tell_what_went_through_them_in_between():
+def test_traffic_is_the_difference_of_two_readings():
     before = Counters(0.0, 0, 0, {"eth0": (100, 1000), "eth1": (50, 50)})
     now = Counters(2.0, 0, 0, {"eth0": (160, 1500), "eth1": (10, 60), "new0": (9, 9)})
     assert traffic(before, now, {"eth0": 1e9}) == [
@@ -36,12 +36,12 @@ def test_ports_tell_what_went_through_them_in_between():
     ]
 
 
-def test_loopback_leads_nowhere():
-    assert "lo" not in read_counters().ports
+def test_loopback_is_not_an_interface_to_other_machines():
+    assert "lo" not in read_counters().interfaces
 
 
-class Driver:
-    """The calls of NVIDIA's library that are made, for a machine that has no such GPU."""
+class FakeNvml:
+    """A fake of the NVML calls that are used."""
 
     class NVMLError(Exception):
         pass
@@ -70,17 +70,17 @@ class Driver:
         }[name]
 
 
-def test_a_gpu_tells_what_it_can_and_why_its_clocks_are_low():
-    reading = Gpu(Driver(), 0).read()
+def test_a_gpu_reading_has_all_sensors_and_the_throttle_reasons():
+    reading = Gpu(FakeNvml(), 0).read()
     assert reading["use"] == pytest.approx(0.75)
     assert reading["power_limit_w"] == 700
-    assert reading["power_w"] == 0, "a sensor that a GPU does not have reads zero"
-    assert reading["throttled"] == ["power cap", "heat"], "being idle is no throttling"
+    assert reading["power_w"] == 0, "a missing sensor reads zero"
+    assert reading["throttled"] == ["power cap", "heat"], "an idle GPU is not throttled"
 
 
-def test_readings_become_one():
-    reading = Gpu(Driver(), 0).read()
-    both = mean([reading, {**reading, "use": 0.25, "memory_used_bytes": 7, "throttled": []}])
-    assert both["use"] == pytest.approx(0.5)
-    assert both["memory_used_bytes"] == 7
-    assert both["throttled"] == ["heat", "power cap"]
+def test_gpu_readings_are_merged():
+    reading = Gpu(FakeNvml(), 0).read()
+    merged = merge_gpu_readings([reading, {**reading, "use": 0.25, "memory_used_bytes": 7, "throttled": []}])
+    assert merged["use"] == pytest.approx(0.5)
+    assert merged["memory_used_bytes"] == 7
+    assert merged["throttled"] == ["heat", "power cap"]

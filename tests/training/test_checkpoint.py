@@ -24,7 +24,7 @@ from .conftest import tiny
 def description(data) -> ModelDescription:
     from dragoman.model.architecture import Architecture
 
-    architecture = Architecture(vocabulary=data.tokenizer.padded_size, **tiny().model.model_dump())
+    architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **tiny().model.model_dump())
     return ModelDescription(architecture, Languages("en", "de"), DecodingSettings(), data.tokenizer)
 
 

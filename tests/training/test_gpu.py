@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from dragoman.decoding.translation_judge import BeamSearchJudge
 from dragoman.events import MicroBatchesSplit, RunStarted, StepDone
-from dragoman.launch.local_launcher import BeamJudge
 from dragoman.recipe import resolve
 from dragoman.settings import OptimizerSettings
 from dragoman.training.optimizer import Optimizer
@@ -23,7 +23,7 @@ WIDE = ("model.d_model=64", "model.heads=2", "schedule.learning_rate=0.01", "tra
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_training_on_a_gpu_follows_the_curve_of_a_cpu(data, tmp_path, precision, monkeypatch):
     settings = tiny(*WIDE, "model.dropout=0", f"training.precision={precision}")
-    recording = Recording(settings, data, tmp_path / "gpu", BeamJudge(data, settings.decoding))
+    recording = Recording(settings, data, tmp_path / "gpu", BeamSearchJudge(data, settings.decoding))
     assert recording.train() == "finished"
     assert recording.of(RunStarted)[0].precision == precision
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

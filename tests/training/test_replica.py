@@ -21,7 +21,7 @@ def replica(seed: int, *, averaged: bool) -> Replica:
     model = Transformer(Architecture(vocabulary=16, **tiny().model.model_dump()))
     settings = ExchangeSettings(method="local", every=1)
     alone = Cluster(0, 1, 1, torch.device("cpu"))
-    exchange = choose_exchange.build(choose_exchange.fixed(settings), settings, alone, list(model.parameters()))
+    exchange = choose_exchange.build(choose_exchange.from_settings(settings), settings, alone, list(model.parameters()))
     return Replica(model, Optimizer(model, OptimizerSettings()), EMA(model, 0.9) if averaged else None, exchange)
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dragoman.batching.packing import Batch, Packed, filled, pack
-from dragoman.batching.plan import Indexes, fill, plan_epoch, share
+from dragoman.batching.packing import Batch, Packed, pack, pad_to_size
+from dragoman.batching.plan import Indexes, batch_bounds, plan_epoch, share
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.prefetch import Prefetcher
@@ -112,9 +112,9 @@ class DataLoader:
         lengths = self._lengths[pairs]
         longest = int(lengths.max())
         most = max(micro_batch_tokens, longest)
-        bounds = fill(lengths, most)
+        bounds = batch_bounds(lengths, most)
         if (count := len(bounds) - 1) > 1:
-            even = fill(lengths, min(most, -(-int(lengths.sum(axis=0).max()) // count) + longest))
+            even = batch_bounds(lengths, min(most, -(-int(lengths.sum(axis=0).max()) // count) + longest))
             bounds = even if len(even) == len(bounds) else bounds
         micro_batches = [self._to_tensors(part) for part in np.split(pairs, bounds[1:-1])]
         return [self._pad_to_fixed_size(batch) for batch in micro_batches] if self.fixed_sizes else micro_batches
@@ -127,7 +127,7 @@ class DataLoader:
     def _pad_to_fixed_size(self, batch: Batch) -> Batch:
         sides = zip((batch.source, batch.target), self._largest_batch, strict=True)
         source, target = (self._fixed_size(side.tokens.shape[0], largest) for side, largest in sides)
-        padded = filled(batch, source, target, self._longest)
+        padded = pad_to_size(batch, source, target, self._longest)
         return padded.pinned() if torch.cuda.is_available() else padded
 
     def _fixed_size(self, tokens: int, largest_batch: int) -> int:
@@ -148,7 +148,7 @@ class DataLoader:
         source = pack(sources, lengths[:, 0])
         target = pack(labels, lengths[:, 1])
         decoder_input = labels.roll(1)
-        decoder_input[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.start
+        decoder_input[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.decoder_start_id
         return Batch(source, Packed(decoder_input, target.layout), labels)
 
 

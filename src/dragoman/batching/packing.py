@@ -1,7 +1,7 @@
-"""Sentences laid end to end, and where each begins.
+"""Packed sequences: the tokens of many sentences in one tensor without padding, and the sentence boundaries.
 
-Every layer but attention works on rows of tokens and never learns where a sentence ends, so no time goes into padding.
-Attention reads the boundaries from a `Layout`; where its kernel needs a rectangle, it uses the layout's `Grid`.
+Every layer but attention works on rows of tokens and needs no boundaries, so no time is spent on padding. Attention
+reads the boundaries from a `SequenceLayout`; where its kernel needs a padded tensor, it uses `SequenceLayout.pad`.
 
 Shapes: T tokens of one side, S sentences, L tokens of the longest sentence, n features.
 """
@@ -18,97 +18,97 @@ import torch.nn.functional as F
 from torch import Tensor
 
 IGNORED_LABEL = -100
-"""A label that counts for nothing: the loss and every gradient skip its position."""
+"""Label of positions that neither loss nor gradients count."""
 
 
 @dataclass(frozen=True)
-class Grid:
-    """The rectangle [S, L] that holds the packed tokens, for kernels that want one."""
+class PaddingIndex:
+    """Indexes that convert between packed [T] and padded [S, L] tokens, for kernels that need padding."""
 
-    rows: Tensor
-    """[S*L] int64: the token that each cell shows. Cells past a sentence's end show some other token, masked later."""
-    cells: Tensor
-    """[T] int64: the cell of each token."""
+    packed: Tensor
+    """[S*L] int64: packed token of each padded position. Padding points at some other token and is masked later."""
+    padded: Tensor
+    """[T] int64: index of each packed token in the flattened padded tensor."""
     mask: Tensor
-    """[S, 1, 1, L] bool: true where a cell holds a key of its sentence."""
+    """[S, 1, 1, L] bool: true at real tokens, false at padding."""
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where sentences begin. The sentences cover all tokens: `cu_seqlens[-1]` equals their number.
+class SequenceLayout:
+    """Sentence boundaries in packed tokens. The sentences cover all tokens: `cu_seqlens[-1]` is their number.
 
     Trailing filler sentences are allowed: any number of at most `max_len` tokens, and after those any number of empty
     ones, on both sides alike, with `IGNORED_LABEL` as their labels. A sentence with a target needs a source: without
-    one it would attend to nothing. For shapes that never change, see `filled`.
+    one it would attend to nothing. For static shapes, see `pad_to_size`.
     """
 
     positions: Tensor
     """[T] int64: 0, 1, 2, ... within each sentence."""
     cu_seqlens: Tensor
-    """[S+1] int32: the first token of each sentence, then the number of tokens."""
+    """[S+1] int32, cumulative sequence lengths: the first token of each sentence, then the number of tokens."""
     max_len: int
     """At least the length of the longest sentence."""
-    sentence_of: Tensor | None = None
-    """[T] int32: the sentence of each token, in batches of fixed size; tokens past the last sentence name the next."""
+    sentence_ids: Tensor | None = None
+    """[T] int32: the sentence of each token, only in batches of fixed size; filler tokens have the next free id."""
 
     @property
     def sentences(self) -> int:
         return self.cu_seqlens.shape[0] - 1
 
     @property
-    def rectangular(self) -> bool:
-        """Whether all sentences are `max_len` long, so that the grid is a mere view: known without a sync."""
+    def has_equal_lengths(self) -> bool:
+        """True if all sentences have `max_len` tokens, so that padding is a view. Needs no device synchronization."""
         return self.positions.shape[0] == self.sentences * self.max_len
 
     @cached_property
-    def grid(self) -> Grid:
-        """Made once a batch, on first use, and shared by all layers; never made for variable-length kernels.
+    def padding(self) -> PaddingIndex:
+        """Computed once per batch, on first use, and shared by all layers; variable-length kernels do not need it.
 
-        A compiled model cannot trace its making: use it once before.
+        The compiler cannot trace this: access it once before.
         """
         starts = self.cu_seqlens[:-1].long()  # [S]
         lengths = self.cu_seqlens.diff()  # [S]
         columns = torch.arange(self.max_len, device=starts.device)  # [L]
         tokens = self.positions.shape[0]
-        sentence_of = torch.repeat_interleave(lengths.long(), output_size=tokens)  # [T]
-        rows = (starts[:, None] + columns).clamp(max=tokens - 1).flatten()
-        # An empty sentence may look at everything: a softmax over nothing would be NaN.
+        sentence_ids = torch.repeat_interleave(lengths.long(), output_size=tokens)  # [T]
+        packed = (starts[:, None] + columns).clamp(max=tokens - 1).flatten()
+        # An empty sentence attends to everything: a softmax over nothing would be NaN.
         mask = (columns < lengths[:, None]) | (lengths[:, None] == 0)  # [S, L]
-        return Grid(rows=rows, cells=sentence_of * self.max_len + self.positions, mask=mask[:, None, None, :])
+        return PaddingIndex(packed, sentence_ids * self.max_len + self.positions, mask[:, None, None, :])
 
-    def to_grid(self, x: Tensor) -> Tensor:
+    def pad(self, x: Tensor) -> Tensor:
         """[T, n] -> [S, L, n]."""
-        if not self.rectangular:
-            x = _ToGrid.apply(x, self.grid.rows, self.grid.cells)  # type: ignore[no-untyped-call]
+        if not self.has_equal_lengths:
+            x = _Pad.apply(x, self.padding.packed, self.padding.padded)  # type: ignore[no-untyped-call]
         return x.view(self.sentences, self.max_len, -1)
 
-    def from_grid(self, x: Tensor) -> Tensor:
+    def unpad(self, x: Tensor) -> Tensor:
         """[S, L, n] -> [T, n]."""
         x = x.flatten(0, 1)
-        if not self.rectangular:
-            x = _FromGrid.apply(x, self.grid.cells)  # type: ignore[no-untyped-call]
+        if not self.has_equal_lengths:
+            x = _Unpad.apply(x, self.padding.padded)  # type: ignore[no-untyped-call]
         return x
 
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> Layout:
-        sentence_of = None if self.sentence_of is None else change(self.sentence_of)
-        return Layout(change(self.positions), change(self.cu_seqlens), self.max_len, sentence_of)
+    def map(self, function: Callable[[Tensor], Tensor]) -> SequenceLayout:
+        sentence_ids = None if self.sentence_ids is None else function(self.sentence_ids)
+        return SequenceLayout(function(self.positions), function(self.cu_seqlens), self.max_len, sentence_ids)
 
-    def to(self, device: torch.device | str) -> Layout:
-        return self.mapped(lambda tensor: tensor.to(device))
+    def to(self, device: torch.device | str) -> SequenceLayout:
+        return self.map(lambda tensor: tensor.to(device))
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Tokens of many sentences without padding: [T] int64, with their layout."""
+    """Tokens of many sentences without padding, [T] int64, and their layout."""
 
     tokens: Tensor
-    layout: Layout
+    layout: SequenceLayout
 
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> Packed:
-        return Packed(change(self.tokens), self.layout.mapped(change))
+    def map(self, function: Callable[[Tensor], Tensor]) -> Packed:
+        return Packed(function(self.tokens), self.layout.map(function))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Packed:
-        return self.mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
 
 @dataclass(frozen=True)
@@ -117,96 +117,96 @@ class Batch:
 
     source: Packed
     target: Packed
-    """What the decoder reads: the translation shifted right, begun by the start token."""
+    """Decoder input: the translation shifted right behind the start token."""
     labels: Tensor
-    """[T of target] int64: what the decoder should say next, or `IGNORED_LABEL`."""
+    """[T of target] int64: the next token at each position, or `IGNORED_LABEL`."""
 
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch(self.source.mapped(change), self.target.mapped(change), change(self.labels))
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        return Batch(self.source.map(function), self.target.map(function), function(self.labels))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        return self.mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def tensors(self) -> Iterator[Tensor]:
-        """All of them, in the same order for every batch."""
+        """All tensors, in the same order for every batch."""
         for side in (self.source, self.target):
             yield from (side.tokens, side.layout.positions, side.layout.cu_seqlens)
-            if side.layout.sentence_of is not None:
-                yield side.layout.sentence_of
+            if side.layout.sentence_ids is not None:
+                yield side.layout.sentence_ids
         yield self.labels
 
     def pinned(self) -> Batch:
-        """In memory that a GPU can read by itself, while the processor goes on."""
-        return self.mapped(lambda tensor: tensor.pin_memory())
+        """A copy in pinned memory, from which a GPU copies asynchronously."""
+        return self.map(lambda tensor: tensor.pin_memory())
 
 
 def pack(tokens: Tensor, lengths: Tensor) -> Packed:
-    """Lays out [T] tokens as sentences of the given [S] lengths. Both on the CPU: Python must know the longest."""
+    """Pack [T] tokens as sentences of the given [S] lengths. Both on the CPU: the longest length is a Python int."""
     ends = lengths.cumsum(0)
     starts = torch.repeat_interleave(ends - lengths, lengths)  # [T]
     cu_seqlens = torch.cat([ends.new_zeros(1), ends]).int()
-    return Packed(tokens, Layout(torch.arange(tokens.shape[0]) - starts, cu_seqlens, int(lengths.max())))
+    return Packed(tokens, SequenceLayout(torch.arange(tokens.shape[0]) - starts, cu_seqlens, int(lengths.max())))
 
 
-def filled(batch: Batch, source_tokens: int, target_tokens: int, max_len: int) -> Batch:
-    """The same pairs in tensors whose sizes depend on the numbers given alone; on the CPU.
+def pad_to_size(batch: Batch, source_tokens: int, target_tokens: int, max_len: int) -> Batch:
+    """The same pairs in tensors whose sizes depend only on the given sizes; on the CPU.
 
-    Tokens past the last sentence are filler that belongs to none. Only kernels that read `sentence_of` know that.
+    Tokens after the last sentence are filler and belong to no sentence. Only kernels that read `sentence_ids` skip it.
     """
     missing = target_tokens - batch.labels.shape[0]
     return Batch(
-        _filled(batch.source, source_tokens, max_len),
-        _filled(batch.target, target_tokens, max_len),
+        _pad_side(batch.source, source_tokens, max_len),
+        _pad_side(batch.target, target_tokens, max_len),
         F.pad(batch.labels, (0, missing), value=IGNORED_LABEL),
     )
 
 
-def _filled(side: Packed, tokens: int, max_len: int) -> Packed:
+def _pad_side(side: Packed, tokens: int, max_len: int) -> Packed:
     layout, missing = side.layout, tokens - side.tokens.shape[0]
-    numbers = torch.arange(layout.sentences, dtype=torch.int32)
-    sentence_of = torch.repeat_interleave(numbers, layout.cu_seqlens.diff())
-    # As many bounds as there could be sentences, and one more, so that the one after the last has an end too.
-    bounds = F.pad(layout.cu_seqlens, (0, tokens + 1 - layout.sentences), value=int(layout.cu_seqlens[-1]))
-    filled_layout = Layout(
+    ids = torch.arange(layout.sentences, dtype=torch.int32)
+    sentence_ids = torch.repeat_interleave(ids, layout.cu_seqlens.diff())
+    # One bound for each sentence that would fit, and one more, which ends the filler.
+    cu_seqlens = F.pad(layout.cu_seqlens, (0, tokens + 1 - layout.sentences), value=int(layout.cu_seqlens[-1]))
+    padded_layout = SequenceLayout(
         F.pad(layout.positions, (0, missing)),
-        bounds,
+        cu_seqlens,
         max_len,
-        F.pad(sentence_of, (0, missing), value=layout.sentences),
+        F.pad(sentence_ids, (0, missing), value=layout.sentences),
     )
-    return Packed(F.pad(side.tokens, (0, missing)), filled_layout)
+    return Packed(F.pad(side.tokens, (0, missing)), padded_layout)
 
 
 def pack_sentences(sentences: Sequence[Sequence[int]]) -> Packed:
-    """The same from lists of token ids."""
+    """Pack lists of token ids."""
     lengths = torch.tensor([len(sentence) for sentence in sentences])
     return pack(torch.tensor([token for sentence in sentences for token in sentence]), lengths)
 
 
-# Both directions are written as functions of their own because autograd cannot know that no token is shown twice:
-# it would add rows one by one where a gather or a copy does.
+# Both directions have their own backward pass because autograd cannot know that no index repeats: it would add rows
+# one by one where a gather or a copy suffices.
 
 
-class _ToGrid(torch.autograd.Function):
+class _Pad(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, cells: Tensor) -> Tensor:
-        ctx.save_for_backward(cells)
-        return x.index_select(0, rows)
+    def forward(ctx: Any, x: Tensor, packed: Tensor, padded: Tensor) -> Tensor:
+        ctx.save_for_backward(padded)
+        return x.index_select(0, packed)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        # Cells past a sentence's end are masked: what flows into them means nothing.
-        (cells,) = ctx.saved_tensors
-        return grad.index_select(0, cells), None, None
+        # Padding is masked, so its gradient is dropped.
+        (padded,) = ctx.saved_tensors
+        return grad.index_select(0, padded), None, None
 
 
-class _FromGrid(torch.autograd.Function):
+class _Unpad(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cells: Tensor) -> Tensor:
-        ctx.save_for_backward(cells)
-        ctx.cells = x.shape[0]
-        return x.index_select(0, cells)
+    def forward(ctx: Any, x: Tensor, padded: Tensor) -> Tensor:
+        ctx.save_for_backward(padded)
+        ctx.positions = x.shape[0]
+        return x.index_select(0, padded)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (cells,) = ctx.saved_tensors
-        return grad.new_zeros(ctx.cells, grad.shape[1]).index_copy_(0, cells, grad), None
+        (padded,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.positions, grad.shape[1]).index_copy_(0, padded, grad), None

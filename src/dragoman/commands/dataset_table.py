@@ -8,7 +8,8 @@ from rich.text import Text
 
 from dragoman.corpus.cleaning import NORMALIZING_RULES
 from dragoman.corpus.dataset_summary import histogram
-from dragoman.terminal import count, size, table
+from dragoman.number_format import count, size
+from dragoman.terminal import table
 
 if TYPE_CHECKING:
     from dragoman.corpus.dataset import DataSet, SourceReport, TextCounts

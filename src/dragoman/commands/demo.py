@@ -38,15 +38,17 @@ def demo(
 def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = ()) -> None:
     """Prepare, train, score, translate and report. A demo that was interrupted goes on."""
     from dragoman.commands.dataset_table import show_splits
+    from dragoman.commands.report import write_report
     from dragoman.corpus import catalog
     from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.preparation import prepare
     from dragoman.decoding import scoring
+    from dragoman.decoding.translation_judge import make_judge
     from dragoman.decoding.translator import load
-    from dragoman.insight.report_writer import report
     from dragoman.launch import local_launcher
+    from dragoman.number_format import span
     from dragoman.recipe import resolve
-    from dragoman.terminal import progress_bars, span, table
+    from dragoman.terminal import progress_bars, table
     from dragoman.training.worker import TrainingJob
 
     started = time.perf_counter()
@@ -61,7 +63,7 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
 
     _heading(console, "2. Train", f"dragoman train {RECIPE} --data {data_path} --out {run_path} --workers {workers}")
     reason = local_launcher.train(
-        TrainingJob(settings, data_path, run_path, local_launcher.worker_threads(workers)), workers
+        TrainingJob(settings, data_path, run_path, local_launcher.worker_threads(workers)), workers, make_judge
     )
     if reason == "interrupted":
         console.print("The same command goes on from here.")
@@ -88,7 +90,7 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
         console.print(f"  {escape(source)}\n  [bold]{escape(text)}[/bold]\n", highlight=False)
 
     _heading(console, "5. Understand", f"dragoman report {run_path}")
-    report([run_path], None, console)
+    write_report([run_path], None, console)
 
     console.print(f"\nThat took {span(time.perf_counter() - started)}. What next:", highlight=False)
     following = table("", "")

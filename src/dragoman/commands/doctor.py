@@ -1,8 +1,10 @@
 """`dragoman doctor`: benchmark machines and links, and estimate a run."""
 
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,33 +12,50 @@ from dragoman.commands.typer_app import (
     AsJson,
     RemotePython,
     SshConfig,
+    escape,
     open_console,
     print_json,
     split_arguments,
 )
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dragoman.doctor.assessment import Assessment
+    from dragoman.doctor.estimate import Estimate
+    from dragoman.doctor.measurements import Measurements, StepBenchmark
+
+DEFAULT_RECIPE = "transformer-base"
+CURRENT = "these machines"
+"""Name of the estimate without a `--what-if`."""
+
 
 def doctor(
-    words: Annotated[
+    arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECIPE] [key=value]...", help="What is to be trained; by default transformer-base."),
+        typer.Argument(metavar="[RECIPE] [key=value]...", help=f"Recipe and settings (default: {DEFAULT_RECIPE})."),
     ] = None,
-    hosts: Annotated[str, typer.Option("--hosts", help="Machines, as for launch; by default this one.")] = "localhost",
+    hosts: Annotated[
+        str, typer.Option("--hosts", help="Machines to measure, as for launch (default: this one).", show_default=False)
+    ] = "localhost",
     data: Annotated[
-        Path | None, typer.Option("--data", help="Try it with sentences as long as this data set's; else as news.")
+        Path | None,
+        typer.Option("--data", help="Benchmark with this data set's sentence lengths (default: news-like)."),
     ] = None,
+    elastic: Annotated[bool, typer.Option("--elastic", help="Estimate for launch --elastic.")] = False,
     what_if: Annotated[
         list[str] | None,
-        typer.Option("--what-if", help="Answer for other machines too: link=1gbit,hosts=4,exchange=bf16"),
+        typer.Option("--what-if", help="Estimate for other conditions too: link=1gbit,hosts=4,exchange=bf16"),
     ] = None,
     ssh_config: SshConfig = None,
     python: RemotePython = sys.executable,
     as_json: AsJson = False,
 ) -> None:
-    """Before the money is spent: measure these machines, and say how long a recipe will take and what limits it.
+    """Benchmark machines and the links between them, and estimate time, cost and limits of a run.
 
-    Ends with exit code 1 where the plan is not sensible: where most of the time would be spent waiting, or one machine
-    alone would be faster.
+    Takes under a minute. The exit code is 1 if the plan is not sensible: if most of each step would be communication,
+    or one machine alone would be faster.
 
     **Examples**
 
@@ -47,19 +66,154 @@ def doctor(
         dragoman doctor --hosts a,b transformer-base --what-if link=1gbit --what-if hosts=4,exchange=bf16
     """
     from dragoman.corpus.dataset import DataSet
-    from dragoman.doctor import consultation as doctors
-    from dragoman.launch.ssh import Client, parse_hosts
+    from dragoman.doctor.assessment import assess, benchmark_request
+    from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.recipe import resolve
 
-    named, overrides = split_arguments(words or [])
-    recipe = named or "transformer-base"
+    named, overrides = split_arguments(arguments or [])
+    recipe = named or DEFAULT_RECIPE
     settings = resolve(recipe, overrides).settings
-    client = Client(ssh_config, python)
-    exercise = doctors.exercise_on(DataSet(data) if data else None, recipe, overrides)
-    found, diagnoses = doctors.consult(parse_hosts(hosts), exercise, settings, client, what_if or [])
+    request = benchmark_request(DataSet(data) if data else None, recipe, overrides)
+    found = assess(parse_hosts(hosts), request, settings, SshClient(ssh_config, python), what_if or [], elastic=elastic)
     if as_json:
-        print_json(doctors.as_json(found, diagnoses, settings))
+        print_json(_as_json(found))
     else:
-        doctors.show(found, diagnoses, settings, open_console())
-    if not diagnoses[""].sensible:
+        _show(found, recipe, settings.training.steps, open_console())
+    if not found.current.sensible:
         raise typer.Exit(1)
+
+
+def _show(found: "Assessment", recipe: str, steps: int, console: "Console") -> None:
+    measured = found.measurements
+    console.print(_machine_table(measured))
+    console.print()
+    console.print(_speed_table(measured))
+    if measured.links:
+        console.print()
+        console.print(_link_table(measured))
+    console.print()
+    estimates = {CURRENT: found.current, **found.what_if}
+    console.print(_step_table(estimates))
+    console.print()
+    console.print(_run_table(estimates, recipe, steps))
+    for problem in found.problems:
+        console.print(f"\n[yellow]{problem.host} {escape(problem.sentence)}[/yellow]", highlight=False)
+    _show_limits(estimates, console)
+
+
+def _machine_table(measured: "Measurements") -> "Table":
+    """Hardware and software, which must fit into 80 columns with a GPU's full name."""
+    from dragoman.number_format import size
+    from dragoman.terminal import table
+
+    rows = table("machine", "device", "memory", "free disk", "torch", "driver", title="Machines", right=(2, 3))
+    for host, benchmark in measured.benchmarks.items():
+        rows.add_row(
+            host,
+            f"{benchmark.gpus} x {benchmark.device}" if benchmark.gpus > 1 else benchmark.device,
+            size(benchmark.memory_bytes),
+            size(benchmark.free_disk_bytes),
+            benchmark.torch,
+            benchmark.driver or "-",
+        )
+    return rows
+
+
+def _speed_table(measured: "Measurements") -> "Table":
+    from dragoman.number_format import count
+    from dragoman.terminal import table
+
+    columns = ("machine", "tokens/s", "update", "micro-batch", "nominal link speed")
+    rows = table(*columns, title="Speed of a worker", right=(1, 2, 3, 4))
+    for host, benchmark in measured.benchmarks.items():
+        rows.add_row(
+            host,
+            count(benchmark.tokens_per_s),
+            f"{benchmark.update_s:.3f} s",
+            f"{count(benchmark.micro_tokens)} tokens",
+            _nominal_link_speed(benchmark),
+        )
+    return rows
+
+
+def _nominal_link_speed(benchmark: "StepBenchmark") -> str:
+    """Of the machine's fastest interface; many virtual ones report none."""
+    from dragoman.number_format import count
+
+    fastest = max(benchmark.nominal_bits_per_s.values(), default=0.0)
+    return f"{count(fastest / 1e6)} Mbit/s" if fastest else "unknown"
+
+
+def _link_table(measured: "Measurements") -> "Table":
+    from dragoman.number_format import count
+    from dragoman.terminal import table
+
+    rows = table("from", "to", "bandwidth", "round trip", title="Links", right=(2, 3))
+    for (sender, receiver), link in measured.links.items():
+        rows.add_row(sender, receiver, f"{count(link.bits_per_s / 1e6)} Mbit/s", f"{1000 * link.round_trip_s:.2f} ms")
+    return rows
+
+
+def _step_table(estimates: "Mapping[str, Estimate]") -> "Table":
+    from dragoman.terminal import table
+
+    columns = ("", "exchange", "step", "compute", "update", "communication")
+    rows = table(*columns, title="Time of a step", right=(2, 3, 4, 5))
+    for name, estimate in estimates.items():
+        parts = estimate.prediction
+        times_s = (parts.step_s, parts.compute_s, parts.update_s, parts.exchange_s)
+        rows.add_row(_spaced(name), estimate.method, *(f"{time_s:.2f} s" for time_s in times_s))
+    return rows
+
+
+def _run_table(estimates: "Mapping[str, Estimate]", recipe: str, steps: int) -> "Table":
+    from dragoman.number_format import count, span
+    from dragoman.terminal import table
+
+    title = f"{recipe}, {count(steps)} steps, without evaluation"
+    rows = table("", "tokens/s", "time", "cost", title=title, right=(1, 2, 3))
+    for name, estimate in estimates.items():
+        rows.add_row(
+            _spaced(name),
+            count(estimate.tokens_per_s),
+            span(estimate.total_s),
+            "-" if estimate.cost is None else f"{estimate.cost:,.2f} {estimate.currency}",
+        )
+    return rows
+
+
+def _spaced(name: str) -> str:
+    """A `--what-if` that a narrow terminal can wrap between its parts."""
+    return escape(name).replace(",", ", ")
+
+
+def _show_limits(estimates: "Mapping[str, Estimate]", console: "Console") -> None:
+    """Limits and remedies of each estimate. A sentence that holds for several is shown once."""
+    shown: set[str] = set()
+    for name, estimate in estimates.items():
+        limits = [sentence for sentence in estimate.limits if sentence not in shown]
+        shown.update(limits)
+        if limits or estimate.remedies:
+            console.print(f"\n[bold]Limits: {_spaced(name)}[/bold]", highlight=False)
+        for sentence in limits:
+            console.print(escape(sentence), highlight=False)
+        for number, remedy in enumerate(estimate.remedies):
+            console.print(f"{'faster' if number == 0 else '':<6}  {escape(remedy)}", highlight=False)
+
+
+def _as_json(found: "Assessment") -> dict[str, Any]:
+    measured = found.measurements
+    return {
+        "hosts": {
+            host: {**asdict(benchmark), "clock_offset_s": measured.clock_offsets_s[host]}
+            for host, benchmark in measured.benchmarks.items()
+        },
+        "links": [{"from": a, "to": b, **asdict(link)} for (a, b), link in measured.links.items()],
+        "problems": [asdict(problem) for problem in found.problems],
+        "estimate": _estimate_json(found.current),
+        "what_if": {question: _estimate_json(estimate) for question, estimate in found.what_if.items()},
+    }
+
+
+def _estimate_json(estimate: "Estimate") -> dict[str, Any]:
+    return {**asdict(estimate), "step_s": estimate.prediction.step_s}

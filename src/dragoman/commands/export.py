@@ -1,27 +1,35 @@
 """`dragoman export`: a trained model in another format."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dragoman.commands.typer_app import open_console
+from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A run, a checkpoint or a model folder.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write; whole or absent.", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="Run, checkpoint or model folder.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write, atomically.", show_default=False)],
     to: Annotated[str, typer.Option("--to", help="ctranslate2, huggingface or safetensors.")] = "ctranslate2",
     quantization: Annotated[
-        str | None, typer.Option(help="For ctranslate2: int8 (the default), int8_float32, float16, float32, ...")
+        str | None, typer.Option(help="For ctranslate2: int8 (default), int8_float32, float16, float32, ...")
     ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="The data set it learned from, for its card.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Data set that the model was trained on, for the model card.")
+    ] = None,
     dollars_per_hour: Annotated[
-        float | None, typer.Option("--dollars-per-hour", min=0, help="Price of each machine, for its card.")
+        float | None, typer.Option("--dollars-per-hour", min=0, help="Price of each machine, for the model card.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
 ) -> None:
-    """Make a model ready to leave: for CTranslate2 (fast on CPUs), for Hugging Face, or as bare weights; with its card.
+    """Export a model with a model card: for CTranslate2 (fast on CPUs), for Hugging Face, or as plain weights.
 
-    `translate`, `score` and `dragoman.load` take the folder as they take a run; so does the library it was made for.
+    `translate`, `score` and `dragoman.load` accept the folder as they accept a run.
 
     **Examples**
 
@@ -29,6 +37,36 @@ def export(
 
         dragoman export runs/base --to huggingface --out models/base-hf --data data/wmt16 --dollars-per-hour 2.5
     """
-    from dragoman.decoding import terminal
+    from dragoman.corpus.dataset import DataSet
+    from dragoman.decoding.ctranslate2_translator import CARD_FILE
+    from dragoman.export.exporter import EXPORT_FORMATS, QUANTIZATIONS
+    from dragoman.export.exporter import export as export_model
+    from dragoman.export.model_card import CardOptions
 
-    terminal.export(model, out, to, quantization, data, dollars_per_hour, overwrite=overwrite)
+    export_format = next((known for known in EXPORT_FORMATS if known == to), None)
+    if export_format is None:
+        raise DragomanError(f"--to {to} is not known: use {', '.join(EXPORT_FORMATS)}.")
+    weight_type = next((known for known in QUANTIZATIONS if known == quantization), None)
+    if quantization is not None and weight_type is None:
+        raise DragomanError(f"--quantization {quantization} is not known: use {', '.join(QUANTIZATIONS)}.")
+    card_options = CardOptions(None if data is None else DataSet(data), dollars_per_hour)
+    export_model(model, out, export_format, weight_type, card_options, overwrite=overwrite)
+    console = open_console()
+    print_file_sizes(out, console)
+    console.print(
+        f"{out} is ready: try `dragoman translate {out}`. Model card: {out / CARD_FILE}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def print_file_sizes(folder: Path, console: "Console") -> None:
+    """Print the files of an export with their sizes."""
+    from dragoman.export.exporter import file_sizes
+    from dragoman.number_format import size
+    from dragoman.terminal import table
+
+    rows = table("file", "size", right=(1,))
+    for name, size_bytes in file_sizes(folder).items():
+        rows.add_row(name, size(size_bytes))
+    console.print(rows)

@@ -41,14 +41,20 @@ def inspect(
     from dragoman.decoding.ctranslate2_translator import CARD_FILE, DESCRIPTION_FILE
 
     if (path / CARD_FILE).exists() and (path / DESCRIPTION_FILE).exists():
-        from dragoman.decoding import terminal
+        from dragoman.commands.export import print_file_sizes
+        from dragoman.export.exporter import file_sizes
 
         if as_json:
-            print_json({"export": str(path), "files": terminal.file_sizes(path)})
+            print_json({"export": str(path), "files": file_sizes(path)})
         else:
-            terminal.show_files(path, open_console())
+            print_file_sizes(path, open_console())
     else:
-        from dragoman.training.run_contents import as_json as summarise
-        from dragoman.training.run_contents import show
+        from dragoman.training.run_contents import describe
 
-        show(path, open_console()) if not as_json else print_json(summarise(path))
+        content = describe(path)
+        if as_json:
+            print_json(content)
+        else:
+            from dragoman.commands.run_table import show_run_or_checkpoint
+
+            show_run_or_checkpoint(content, open_console())

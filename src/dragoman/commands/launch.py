@@ -1,7 +1,8 @@
-"""`dragoman launch`: a run on several machines over ssh."""
+"""`dragoman launch`: train on several machines over ssh."""
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,23 +15,31 @@ from dragoman.commands.typer_app import (
 )
 from dragoman.errors import DragomanError
 
+if TYPE_CHECKING:
+    from dragoman.launch.agents import Agents
+    from dragoman.launch.host_output import HostOutput
+    from dragoman.launch.host_setup import LinkCheck
+    from dragoman.launch.launch_request import LaunchRequest
+    from dragoman.launch.network_interfaces import Address
+    from dragoman.launch.preflight import HostReport
+
 
 def launch(
-    words: Annotated[list[str], typer.Argument(metavar="-- train RECIPE ...", help="What to run on all of them.")],
+    command: Annotated[list[str], typer.Argument(metavar="-- train RECIPE ...", help="Command to run on all hosts.")],
     hosts: Annotated[
-        str, typer.Option("--hosts", help="Machines, as ssh knows them: a,b:2,user@c:4 (workers after the colon).")
+        str, typer.Option("--hosts", help="Hosts as ssh knows them, with workers after the colon: a,b:2,user@c:4.")
     ],
     elastic: Annotated[
-        bool, typer.Option("--elastic", help="Go on without machines that are lost, and with those that come back.")
+        bool, typer.Option("--elastic", help="Continue when machines are lost, and let them rejoin.")
     ] = False,
-    push: Annotated[bool, typer.Option("--push", help="Copy data set and recipe there first, with rsync.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Copy data set and recipe to the hosts first (rsync).")] = False,
     ssh_config: SshConfig = None,
     python: RemotePython = sys.executable,
 ) -> None:
-    """Train on several machines, reached by ssh.
+    """Train on several machines over ssh.
 
-    Before anything starts, all machines are compared; what differs is named with its remedy. The first keeps the run.
-    Ctrl-C lets all end their step and save; the same command goes on, also with other machines.
+    All hosts are checked before anything starts, and every problem is reported with a remedy. The first host keeps
+    the run. Ctrl-C saves a checkpoint; the same command resumes, also with other hosts.
 
     **Examples**
 
@@ -41,28 +50,48 @@ def launch(
         dragoman launch --hosts localhost,big:4 --push -- train small --data data/own --out runs/own training.steps=9000
     """
     from dragoman.launch import ssh_launcher
+    from dragoman.launch.host_output import HostOutput
     from dragoman.launch.launch_request import LaunchRequest
-    from dragoman.launch.ssh import Client, parse_hosts
+    from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.recipe import resolve
 
-    if words[0] != "train":
+    if command[0] != "train":
         raise DragomanError(
-            f"launch runs train, not {words[0]}: write `dragoman launch --hosts a,b -- train RECIPE ...`."
+            f"launch cannot run {command[0]}, only train: write `dragoman launch --hosts a,b -- train RECIPE ...`."
         )
-    given = typer.main.get_group(app).commands["train"].make_context("train", words[1:]).params
+    given = typer.main.get_group(app).commands["train"].make_context("train", command[1:]).params
     if given["workers"] is not None:
         raise DragomanError(
-            "--workers is for one machine: write the workers of each after its name, as in --hosts a:2,b:2."
+            "--workers is for a single machine: give the number of workers for each host, as in --hosts a:2,b:2."
         )
     overrides = given["overrides"] or []
-    order = LaunchRequest(
+    request = LaunchRequest(
         machines=parse_hosts(hosts), recipe=given["recipe"], data=given["data"], out=given["out"],
         overrides=overrides, settings=resolve(given["recipe"], overrides).settings, push=push,
         elastic=elastic,
     )  # fmt: skip
+    view = HostOutput(open_console(), request.settings)
     try:
-        reason = ssh_launcher.launch(order, Client(ssh_config, python), open_console())
+        reason = ssh_launcher.launch(request, SshClient(ssh_config, python), view, _link_check(view))
     except KeyboardInterrupt:
-        raise InterruptedByUserError("interrupted before anything was started.") from None
+        raise InterruptedByUserError("interrupted before any worker was started.") from None
     if reason == "diverged":
         raise typer.Exit(1)
+
+
+def _link_check(view: "HostOutput") -> "LinkCheck":
+    def check(
+        request: "LaunchRequest", agents: "Agents", addresses: "Mapping[str, Address]", report: "HostReport"
+    ) -> None:
+        """Warn where most of the time would be spent on communication."""
+        from dragoman.doctor.assessment import check_links
+
+        found = check_links(request, agents, addresses, report, view.say)
+        if found is not None:
+            for sentence in (found.summary, *found.limits):
+                view.warn(sentence)
+            for remedy in found.remedies:
+                view.warn(f"  faster: {remedy}")
+            view.say("Training starts anyway; Ctrl-C stops it.")
+
+    return check

@@ -27,6 +27,7 @@ def train(
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
     """
     from dragoman.corpus.dataset import DataSet
+    from dragoman.decoding.translation_judge import make_judge
     from dragoman.launch import local_launcher, scheduler
     from dragoman.recipe import resolve
     from dragoman.training.worker import TrainingJob
@@ -35,6 +36,7 @@ def train(
     settings = resolve(recipe, overrides or []).settings
     DataSet(data).pairs("valid")
     count = workers or local_launcher.default_workers()
-    reason = local_launcher.train(TrainingJob(settings, data, out, local_launcher.worker_threads(count)), count)
+    job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
+    reason = local_launcher.train(job, count, make_judge)
     if reason == "diverged":
         raise typer.Exit(1)

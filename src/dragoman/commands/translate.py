@@ -1,26 +1,36 @@
 """`dragoman translate`: text in, text out."""
 
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dragoman.commands.typer_app import escape, open_console
 from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from dragoman.decoding.line_translator import LineTranslator, Translation
 
 
 def translate(
-    model: Annotated[Path, typer.Argument(help="A run, a checkpoint or a model folder.", show_default=False)],
-    words: Annotated[
+    model: Annotated[Path, typer.Argument(help="Run, checkpoint, model folder or export.", show_default=False)],
+    arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE] [key=value]...", help="Text, a line each; else standard input."),
+        typer.Argument(
+            metavar="[FILE] [key=value]...", help="Text, one sentence per line (default: standard input); settings."
+        ),
     ] = None,
-    n_best: Annotated[int, typer.Option("--n-best", min=1, max=100, help="Translations of each line.")] = 1,
-    scores: Annotated[bool, typer.Option("--scores", help="Write each translation's score before it.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object for each line.")] = False,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, max=100, help="Translations per line.")] = 1,
+    scores: Annotated[bool, typer.Option("--scores", help="Write the score before each translation.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per line.")] = False,
 ) -> None:
-    """Translate text: a file, a pipe, or what you type.
+    """Translate a file, standard input, or lines typed at a terminal.
 
-    As many lines come out as went in. Decoding settings are changed by key=value.
+    The output has as many lines as the input. Override decoding settings with key=value.
 
     **Examples**
 
@@ -30,10 +40,67 @@ def translate(
 
         echo "The teacher reads a book." | dragoman translate runs/demo/run decoding.beam=8 --n-best 3 --scores
     """
-    from dragoman.decoding import terminal
+    from dragoman.decoding.translator import load
 
-    files = [word for word in words or [] if "=" not in word or Path(word).exists()]
-    overrides = [word for word in words or [] if word not in files]
+    files = [argument for argument in arguments or [] if "=" not in argument or Path(argument).exists()]
+    overrides = [argument for argument in arguments or [] if argument not in files]
     if len(files) > 1:
-        raise DragomanError(f"One file at a time, not {len(files)}: join them with cat, and pipe that in.")
-    terminal.translate(model, files[0] if files else "-", overrides, n_best=n_best, scores=scores, as_json=as_json)
+        raise DragomanError(f"translate takes one file, not {len(files)}: join them with cat and pipe the result in.")
+    file = files[0] if files else "-"
+    translator = load(model, **_decoding_settings(overrides))
+    if file == "-" and sys.stdin.isatty():
+        _translate_interactively(translator, n_best, scores)
+    else:
+        _translate_file(translator, file, n_best, scores, as_json)
+
+
+def _decoding_settings(overrides: Sequence[str]) -> dict[str, Any]:
+    """The overridden decoding settings, validated before a model is read."""
+    from dragoman.recipe import resolve
+
+    settings = resolve(None, overrides).settings.decoding
+    keys = [override.partition("=")[0] for override in overrides]
+    if others := [key for key in keys if not key.startswith("decoding.")]:
+        raise DragomanError(f"{', '.join(others)} has no effect on a translation: use settings under decoding.")
+    return {name: getattr(settings, name) for name in (key.removeprefix("decoding.") for key in keys)}
+
+
+def _translate_file(translator: "LineTranslator", file: str, n_best: int, scores: bool, as_json: bool) -> None:
+    from dragoman.decoding.text_input import available_blocks, open_text
+    from dragoman.terminal import progress_bars
+
+    done = 0
+    with open_text(file) as lines, progress_bars(open_console(stderr=True)) as progress:
+        for block in available_blocks((line.removesuffix("\n") for line in lines), translator.look_ahead):
+            for source, translation in zip(block, translator.translate_scored(block, n_best), strict=True):
+                _print(source, translation, n_best, scores, as_json)
+            done += len(block)
+            if not sys.stdout.isatty():
+                progress("Translating lines", done, None)
+
+
+def _print(source: str, translation: "Translation", n_best: int, scores: bool, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"source": source, **asdict(translation)}, ensure_ascii=False), flush=True)
+        return
+    for candidate in translation.candidates(n_best):
+        print(f"{candidate.score:.4f}\t{candidate.text}" if scores else candidate.text, flush=True)
+
+
+def _translate_interactively(translator: "LineTranslator", n_best: int, scores: bool) -> None:
+    """Prompt for sentences and print their translations."""
+    console = open_console()
+    languages = translator.languages
+    prompt = f"{languages.source}> " if languages else "> "
+    answer = f"{languages.target}> " if languages else "  "
+    console.print("Type a sentence and press Enter; Ctrl-D quits.", style="dim")
+    while True:
+        try:
+            line = input(prompt)
+        except (EOFError, KeyboardInterrupt):
+            console.print()
+            return
+        (translation,) = translator.translate_scored([line], n_best)
+        for candidate in translation.candidates(n_best):
+            score = f"[dim]{candidate.score:.2f}[/dim] " if scores else ""
+            console.print(f"[dim]{answer}[/dim]{score}[bold]{escape(candidate.text)}[/bold]", highlight=False)

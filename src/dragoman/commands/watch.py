@@ -5,21 +5,19 @@ from typing import Annotated
 
 import typer
 
-from dragoman.commands.typer_app import (
-    open_console,
-)
+from dragoman.commands.typer_app import open_console
 
 
 def watch(
-    runs: Annotated[list[Path], typer.Argument(help="Runs to show, beside each other.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories. Several are compared.", show_default=False)],
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; others than this machine's own need a token.")
+        str, typer.Option("--host", help="Address to listen on. Addresses other than loopback require a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8090,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port (0: any free port).")] = 8090,
 ) -> None:
     """Show running or finished runs on a live page.
 
-    The page belongs to the reader: closing it, or ending this command, does not touch the training.
+    Stopping this command, or closing the page, does not affect the training.
 
     **Examples**
 
@@ -27,6 +25,10 @@ def watch(
 
         dragoman watch runs/base runs/bf16 --host 0.0.0.0 --port 8090
     """
-    from dragoman.insight.live_server import serve
+    from dragoman.insight.live_server import LiveServer
 
-    serve(runs, host, port, open_console())
+    server = LiveServer(runs, host, port)
+    open_console().print(
+        f"Open {server.address}  Ctrl-C stops the page, not the training.", highlight=False, soft_wrap=True
+    )
+    server.serve()

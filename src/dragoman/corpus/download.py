@@ -46,7 +46,7 @@ RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often, and after which waits, a failed request is repeated."""
+    """The number of attempts for a failed request, and the waits between them."""
 
     attempts: int = 6
     """Consecutive attempts without any new bytes."""

@@ -40,7 +40,7 @@ def build_manifest(
         name=corpus.name,
         identity=compute_identity(files),
         languages=corpus.languages,
-        pieces=tokenizer.size,
+        pieces=tokenizer.vocab_size,
         token_dtype=tokenizer.dtype.name,
         splits=splits,
         sources=sources,

@@ -62,7 +62,7 @@ class Source:
     format: str
     """One of FORMATS."""
     weight: float = 1.0
-    """How often each pair occurs per epoch: 2 is twice, 0.5 every other pair."""
+    """Occurrences of each pair per epoch: 2 is twice, 0.5 every other pair."""
     licence: str = "not stated"
 
 

@@ -18,7 +18,7 @@ from sentencepiece import sentencepiece_model_pb2
 from dragoman.errors import DragomanError
 from dragoman.settings import TokenizerSettings
 
-PAD, UNKNOWN, START, END = 0, 1, 2, 3
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 MAX_WORDS = 2_000_000
 """Maximum number of distinct words counted; beyond it the rarest are dropped, so that memory stays bounded."""
 MAX_CACHED_WORDS = 500_000
@@ -60,10 +60,10 @@ def train(words: Counter[str], settings: TokenizerSettings, path: Path) -> None:
                 hard_vocab_limit=False,
                 character_coverage=settings.character_coverage,
                 byte_fallback=True,
-                pad_id=PAD,
-                unk_id=UNKNOWN,
-                bos_id=START,
-                eos_id=END,
+                pad_id=PAD_ID,
+                unk_id=UNK_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
                 num_threads=1,  # More threads change the order of summation, and with it the pieces.
                 minloglevel=2,
             )
@@ -95,7 +95,7 @@ class Tokenizer:
             raise DragomanError(
                 "The tokenizer is not a SentencePiece model: give a file made by SentencePiece."
             ) from None
-        if self.end < 0:
+        if self.eos_id < 0:
             raise DragomanError("The tokenizer has no end-of-sentence piece: train one with eos_id set.")
 
     @classmethod
@@ -116,46 +116,46 @@ class Tokenizer:
         return self._model
 
     @cached_property
-    def size(self) -> int:
+    def vocab_size(self) -> int:
         """Number of pieces in the vocabulary."""
         return int(self._processor.vocab_size())
 
     @cached_property
-    def padded_size(self) -> int:
+    def padded_vocab_size(self) -> int:
         """Rows of the embedding: a multiple of 64, as tensor cores need."""
-        return -(-self.size // PADDING_MULTIPLE) * PADDING_MULTIPLE
+        return -(-self.vocab_size // PADDING_MULTIPLE) * PADDING_MULTIPLE
 
     @cached_property
-    def end(self) -> int:
+    def eos_id(self) -> int:
         """The EOS token, which ends both sides."""
         return int(self._processor.eos_id())
 
     @cached_property
-    def start(self) -> int:
+    def decoder_start_id(self) -> int:
         """The first decoder input: the BOS token, or the EOS token in models without BOS."""
-        start = int(self._processor.bos_id())
-        return start if start >= 0 else self.end
+        bos_id = int(self._processor.bos_id())
+        return bos_id if bos_id >= 0 else self.eos_id
 
     @cached_property
-    def unknown(self) -> int:
+    def unk_id(self) -> int:
         """The token for text that no piece covers."""
         return int(self._processor.unk_id())
 
     @cached_property
-    def padding(self) -> int | None:
+    def pad_id(self) -> int | None:
         """The padding token, or None in models without one."""
-        padding = int(self._processor.pad_id())
-        return padding if padding >= 0 else None
+        pad_id = int(self._processor.pad_id())
+        return pad_id if pad_id >= 0 else None
 
     @cached_property
     def pieces(self) -> list[str]:
         """All pieces by id."""
-        return [str(self._processor.id_to_piece(token)) for token in range(self.size)]
+        return [str(self._processor.id_to_piece(token)) for token in range(self.vocab_size)]
 
     @cached_property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """The smallest integer that holds every id."""
-        return np.dtype(np.uint16 if self.padded_size <= 2**16 else np.uint32)
+        return np.dtype(np.uint16 if self.padded_vocab_size <= 2**16 else np.uint32)
 
     @cached_property
     def encodes_word_by_word(self) -> bool:
@@ -164,7 +164,7 @@ class Tokenizer:
         This requires that no piece spans words, and that there are no unknown characters (a run of them becomes one
         token, even across words). It holds for models trained here; other models are checked.
         """
-        has_byte_pieces = any(self._processor.is_byte(token) for token in range(self.size))
+        has_byte_pieces = any(self._processor.is_byte(token) for token in range(self.vocab_size))
         return has_byte_pieces and not any(_WORD_START in piece[1:] for piece in self.pieces)
 
     def encode(self, text: str) -> list[int]:
@@ -174,8 +174,8 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of a sentence; BOS, EOS and ids of padding rows are skipped."""
-        special_tokens = (self.start, self.end)
-        ids = [token for token in map(int, tokens) if token not in special_tokens and token < self.size]
+        special_tokens = (self.decoder_start_id, self.eos_id)
+        ids = [token for token in map(int, tokens) if token not in special_tokens and token < self.vocab_size]
         return str(self._processor.decode(ids))
 
 
@@ -185,7 +185,7 @@ class CachedEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._cache = _WordCache(tokenizer)
-        self._end = token_bytes([tokenizer.end], tokenizer.dtype)
+        self._end = token_bytes([tokenizer.eos_id], tokenizer.dtype)
 
     def encode(self, line: bytes) -> bytes:
         """Tokens of a UTF-8 sentence with EOS, as the bytes of an array of the tokenizer's dtype."""

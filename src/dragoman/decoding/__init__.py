@@ -1,1 +1,1 @@
-"""From a trained model to translations."""
+"""Translation with trained models: beam search, text in and out, scores."""

@@ -1,19 +1,22 @@
-"""Beam search: the translations that a model finds most likely.
+"""Beam search: the most likely translations of a batch of sentences.
 
-Sentences of a batch are searched together. Each has `beam` hypotheses under way; a step looks at the best
-continuations of all of them, sets those aside that end, and goes on with the best of the rest. A sentence is done once
-nothing that is still under way could become better than what it has, and the batch shrinks as sentences get done.
+All sentences of a batch are searched together. Each has `beam` unfinished hypotheses; a step scores their
+continuations, sets finished ones aside and continues the best of the others. A sentence is done once no unfinished
+hypothesis can beat its finished ones; sentences that are done are removed from the batch.
 
-The score of a translation is its log-probability divided by ((5 + length) / 6)^alpha, its end mark counted (Wu et al.
-2016, and the first Transformer). Its probability is the model's own: what may not be said is left out of the search,
-but not out of the sum that probabilities are shares of.
+The score of a translation is its log-probability divided by ((5 + length) / 6)^alpha, with the end token counted in
+the length (Wu et al. 2016, and the first Transformer). Forbidden tokens are excluded from the search but not from the
+softmax, so that probabilities stay the model's own.
 
-Shapes: S sentences, B hypotheses of a sentence, N = S * B, C candidates, F finished and kept, R room for tokens,
-V vocabulary, L tokens of the longest source.
+On a GPU, several hundred small kernels make a step: launched one by one, they wait for the CPU. There steps are
+captured as a CUDA graph and replayed. So a step has static shapes, updates its tensors in place, and does not wait for
+the device.
+
+Shapes: S sentences, B hypotheses of a sentence, N = S * B, C candidates, R capacity for tokens, V vocabulary, L tokens
+of the longest source.
 """
 
 import math
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -21,369 +24,321 @@ import torch
 from torch import Tensor
 
 from dragoman.batching.packing import Packed
-from dragoman.errors import DragomanError
-from dragoman.model.kernels.availability import has_kernels, takes_heads
+from dragoman.decoding.hypotheses import FinishedHypotheses, Hypothesis, gather_hypotheses
+from dragoman.decoding.search_limits import check_n_best, length_penalty, max_length
+from dragoman.decoding.special_tokens import SpecialTokens
+from dragoman.model.cuda_graph import thread_capturer
+from dragoman.model.kernels.availability import has_kernels, supports_head_size
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings
 
-EXTRA_LENGTH = 20
-"""Tokens that a translation may have beyond the multiple of its source's: short sentences need them most."""
-DONE_SHARE = 0.25
-"""Share of the batch's sentences that must be done before they are taken out: it costs a copy of the rest."""
+REMOVAL_SHARE = 0.25
+"""Share of sentences that must be done before they are removed: the rest is copied."""
+GRAPH_REMOVAL_SHARE = 0.4
+"""The same with CUDA graphs, where a smaller batch also needs a new capture."""
+GRAPH_MIN_SENTENCES = 256
+"""Batches up to this size are not reduced with CUDA graphs: a step of fewer sentences takes as long."""
+GRAPH_STEPS_PER_SYNC = 6
+"""Steps between two reads of which sentences are done: each read waits for the GPU."""
 CHUNK = 64
 CHUNKED_VOCABULARY = 4096
-"""From here on the best tokens are looked for among chunks first; below, that costs more than it saves."""
-LEAST_COVERAGE = 1e-6
-
-
-@dataclass(frozen=True)
-class SpecialTokens:
-    """The tokens that mean something to a search."""
-
-    start: int
-    end: int
-    forbidden: tuple[int, ...] = ()
-    """What no translation may contain: padding, the unknown, the start mark, and rows that only fill the matrix."""
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One translation."""
-
-    tokens: list[int]
-    """Without start and end marks."""
-    score: float
-    """What hypotheses are compared by: length taken into account, and coverage where asked for."""
-    log_probability: float
-    """Of the tokens and the end mark."""
+"""Smallest vocabulary whose best tokens are searched by chunks; below, that costs more than it saves."""
+MIN_COVERAGE = 1e-6
 
 
 def search(
-    model: Transformer, source: Packed, options: DecodingSettings, marks: SpecialTokens, n_best: int = 1
+    model: Transformer, source: Packed, settings: DecodingSettings, special_tokens: SpecialTokens, n_best: int = 1
 ) -> list[list[Hypothesis]]:
-    """The best translations of each sentence, best first: `n_best`, or as many as there are; always at least one.
+    """The best translations of each sentence, best first: at most `n_best`, at least one.
 
-    A beam of 1 is greedy: it takes the most likely token each time and stops at the first end mark. The result for a
-    sentence does not depend on its company, but for rounding.
+    A beam of 1 is greedy search: it takes the most likely token and stops at the first end token. Up to rounding, the
+    result for a sentence does not depend on the other sentences of the batch.
     """
-    if not 1 <= n_best <= options.beam:
-        raise DragomanError(
-            f"{n_best} translations were asked for, but decoding.beam = {options.beam}: "
-            f"ask for 1 to {options.beam}, or raise decoding.beam."
-        )
+    check_n_best(n_best, settings)
     was_training = model.training
     if was_training:
         model.eval()
     device = model.embedding.weight.device
-    # Kernels of ours run on the device that is current.
+    # Triton kernels run on the current device.
     on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     try:
         with torch.inference_mode(), on_device:
-            if can_record(model, options):
-                from dragoman.decoding.graphed_beam_search import (
-                    GraphedBeams,  # Uses kernels of ours, which need Triton.
-                )
-
-                return GraphedBeams(model, source, options, marks, n_best).search()
-            beams = _Beams(model, source, options, marks, n_best)
-            while beams.sentences:
-                beams.step()
+            beams = Beams(model, source, settings, special_tokens, n_best)
+            if can_use_cuda_graphs(model, settings):
+                _run_with_cuda_graphs(beams, device)
+            else:
+                _run(beams)
             return beams.results
     finally:
         if was_training:
             model.train()
 
 
-def can_record(model: Transformer, options: DecodingSettings) -> bool:
-    """Whether steps can be recorded on a GPU and replayed: those of plain beam search, in half precision."""
-    weight = model.embedding.weight
+def can_use_cuda_graphs(model: Transformer, settings: DecodingSettings) -> bool:
+    """True if steps can be captured: plain beam search in half precision on a GPU with the Triton kernels."""
     return (
-        options.beam > 1
-        and not options.no_repeat_ngram
-        and not options.coverage_penalty
-        and has_kernels(weight.device)
+        settings.beam > 1
+        and not settings.no_repeat_ngram
+        and not settings.coverage_penalty
+        and has_kernels(model.embedding.weight.device)
         and torch.is_autocast_enabled("cuda")
-        and takes_heads(model.architecture.head_size)
+        and supports_head_size(model.architecture.head_size)
     )
 
 
-def length_penalty(length: float, alpha: float) -> float:
-    """What the log-probability of `length` tokens, the end mark among them, is divided by."""
-    return float(((5 + length) / 6) ** alpha)
+def _run(beams: "Beams") -> None:
+    while beams.sentences:
+        beams.step()
+        beams.remove_done(at_least=max(1.0, REMOVAL_SHARE * beams.sentences))
 
 
-def length_limits(source_lengths: Sequence[int], max_length_ratio: float) -> list[int]:
-    """The most tokens, the end mark among them, that a translation of each source may have."""
-    return [int(max_length_ratio * length) + EXTRA_LENGTH for length in source_lengths]
-
-
-@dataclass
-class FinishedHypotheses:
-    """The best finished hypotheses of each sentence, best first; where there is none yet, its score is -inf."""
-
-    scores: Tensor
-    """[S, F]"""
-    log_probabilities: Tensor
-    """[S, F]"""
-    lengths: Tensor
-    """[S, F] int64, the end mark counted."""
-    tokens: Tensor
-    """[S, F, R] int64."""
-
-    @classmethod
-    def nothing(cls, sentences: int, kept: int, room: int, device: torch.device) -> "FinishedHypotheses":
-        shape = (sentences, kept)
-        return cls(
-            torch.full(shape, -math.inf, device=device),
-            torch.full(shape, -math.inf, device=device),
-            torch.zeros(shape, dtype=torch.long, device=device),
-            torch.zeros(*shape, room, dtype=torch.long, device=device),
-        )
-
-    def add(self, other: "FinishedHypotheses") -> None:
-        """Takes in what is better; of equals, those that were here first and then the earlier ones."""
-        joined = [torch.cat(pair, dim=1) for pair in zip(self._parts(), other._parts(), strict=True)]
-        order = joined[0].sort(dim=1, descending=True, stable=True).indices[:, : self.scores.shape[1]]  # [S, F]
-        # In place, so that a GPU finds the result where it looks for it the next time.
-        for part, both in zip(self._parts()[:3], joined[:3], strict=True):
-            part.copy_(both.gather(1, order))
-        self.tokens.copy_(gather_rows(joined[3], order))
-
-    def rows(self, sentences: Tensor) -> "FinishedHypotheses":
-        return FinishedHypotheses(*(part.index_select(0, sentences) for part in self._parts()))
-
-    def hypotheses(self) -> list[list[Hypothesis]]:
-        scores, log_probabilities, lengths, tokens = (part.tolist() for part in self._parts())
-        return [
-            [
-                Hypothesis(said[: length - 1], score, log_probability)
-                for score, log_probability, length, said in zip(*sentence, strict=True)
-                if score > -math.inf
-            ]
-            for sentence in zip(scores, log_probabilities, lengths, tokens, strict=True)
-        ]
-
-    def _parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.scores, self.log_probabilities, self.lengths, self.tokens
+def _run_with_cuda_graphs(beams: "Beams", device: torch.device) -> None:
+    """Run captured steps; one graph serves until the batch shrinks."""
+    capturer, state = thread_capturer(device), beams.state
+    with capturer.on_stream():
+        beams.step()  # The warm-up.
+        has_shrunk = True
+        while beams.sentences:
+            if has_shrunk:
+                step = state.step
+                graph = capturer.capture(beams.step)
+                state.step = step  # Capturing counts a step but does not run it.
+            for _ in range(min(GRAPH_STEPS_PER_SYNC, state.max_length - state.step)):
+                graph.replay()
+                state.step += 1
+            share = 1.0 if beams.sentences <= GRAPH_MIN_SENTENCES else GRAPH_REMOVAL_SHARE
+            has_shrunk = beams.remove_done(at_least=share * beams.sentences)
 
 
 @dataclass
 class _Candidates:
     """The best continuations of each sentence, best first, [S, C] each."""
 
-    totals: Tensor
-    """Log-probability of the whole."""
+    log_probabilities: Tensor
+    """Of the hypothesis with the new token."""
     parents: Tensor
     """The hypothesis that each continues, 0 to B - 1."""
     tokens: Tensor
 
 
-class _Beams:
-    """The hypotheses of all sentences that are not done."""
+class Beams:
+    """The unfinished hypotheses of all sentences that are not done."""
 
     def __init__(
-        self, model: Transformer, source: Packed, options: DecodingSettings, marks: SpecialTokens, n_best: int
+        self,
+        model: Transformer,
+        source: Packed,
+        settings: DecodingSettings,
+        special_tokens: SpecialTokens,
+        n_best: int,
     ) -> None:
-        self.model, self.options, self.marks = model, options, marks
-        self.device = device = model.embedding.weight.device
+        self._model, self._settings, self._end = model, settings, special_tokens.eos_id
+        device = model.embedding.weight.device
         source_lengths = source.layout.cu_seqlens.diff().tolist()
-        self.limits = length_limits(source_lengths, options.max_length_ratio)
-        S, B, R = len(self.limits), options.beam, max(self.limits)
+        limits = [max_length(length, settings.max_length_ratio) for length in source_lengths]
+        S, B, R = len(limits), settings.beam, max(limits)
         self.results: list[list[Hypothesis]] = [[] for _ in range(S)]
-        self.origins = list(range(S))
-        """The place of each remaining sentence in the batch as it was given."""
+        self._batch_indexes = list(range(S))
+        """Index of each remaining sentence in the batch as it was given."""
 
-        watching = options.coverage_penalty > 0
-        self.state = model.start_decoding(source.to(device), beam=B, max_length=R, watching=watching)
-        self.length = 0
-        self.said = torch.full((S, B, R), marks.start, dtype=torch.long, device=device)
-        self.latest = self.said[:, :, 0].clone()  # [S, B]
-        # All hypotheses begin alike: but for the first they would only be found again.
-        self.totals = torch.full((S, B), -math.inf, device=device)
-        self.totals[:, 0] = 0.0
-        self.kept = FinishedHypotheses.nothing(S, n_best, R, device)
-        self.done = torch.zeros(S, dtype=torch.bool, device=device)
-        self.last_penalties = self._penalties_at_the_limits()
-        self.forbidden = torch.tensor(marks.forbidden, dtype=torch.long, device=device)
-        # Written to the same memory each time: asking for this much anew takes longer than the sum itself.
-        self.scratch = torch.empty(S * B, model.architecture.vocabulary, device=device)
-        self.coverage = torch.zeros(S * B, source.layout.max_len, device=device) if watching else None
+        covers = settings.coverage_penalty > 0
+        self.state = model.start_decoding(source.to(device), beam=B, max_length=R, returns_attention=covers)
+        self._limits = torch.tensor(limits, device=device)  # [S]
+        penalties = [length_penalty(length, settings.length_penalty) for length in range(1, R + 1)]
+        self._penalties = torch.tensor(penalties, device=device)  # [R]
+        self._limit_penalties = self._penalties.index_select(0, self._limits - 1)  # [S]
+        self._tokens = torch.full((S, B, R), special_tokens.decoder_start_id, dtype=torch.long, device=device)
+        self._last_tokens = self._tokens[:, :, 0].clone()  # [S, B]
+        # All hypotheses of a sentence begin alike: more than one would only find the same continuations again.
+        self._log_probabilities = torch.full((S, B), -math.inf, device=device)
+        self._log_probabilities[:, 0] = 0.0
+        self._finished = FinishedHypotheses.empty(S, n_best, R, device)
+        self._done = torch.zeros(S, dtype=torch.bool, device=device)
+        self._forbidden = torch.tensor(special_tokens.forbidden, dtype=torch.long, device=device)
+        self._coverage = torch.zeros(S * B, source.layout.max_len, device=device) if covers else None
+        # On a CPU, allocating this much anew each step takes longer than the softmax.
+        shape = (S * B, model.architecture.vocabulary)
+        self._softmax_buffer = torch.empty(shape) if device.type == "cpu" else None
 
     @property
     def sentences(self) -> int:
-        return len(self.origins)
+        return len(self._batch_indexes)
 
     def step(self) -> None:
-        """One more token for every hypothesis."""
-        log_probs = self._log_probabilities()
-        self.length += 1
-        candidates = self._best(log_probs)
-        self._keep_ended(candidates)
-        self._go_on(candidates)
+        """Append one token to every hypothesis."""
+        log_probs = self._next_log_probabilities()
+        candidates = self._best_candidates(log_probs)
+        self._add_finished(candidates)
+        self._continue_unfinished(candidates)
         self._mark_done()
-        self._drop_done()
 
-    def _log_probabilities(self) -> Tensor:
-        """[N, V] of the next token; -inf where it is not allowed."""
-        logits = self.model.logits(self.model.decode_step(self.latest.flatten(), self.state))
-        log_probs = torch.log_softmax(logits.float(), -1, out=self.scratch[: logits.shape[0]])
-        log_probs.index_fill_(1, self.forbidden, -math.inf)
-        if self.options.no_repeat_ngram:
+    @property
+    def _length(self) -> Tensor:
+        """[1]: tokens of each hypothesis at the end of this step."""
+        return self.state.device_step
+
+    def _next_log_probabilities(self) -> Tensor:
+        """[N, V] of the next token; -inf where it is forbidden."""
+        hidden = self._model.decode_step(self._last_tokens.flatten(), self.state)
+        logits = self._model.logits(hidden)
+        out = None if self._softmax_buffer is None else self._softmax_buffer[: logits.shape[0]]
+        with torch.autocast(logits.device.type, enabled=False):  # It would copy the logits to float32 first.
+            log_probs = torch.log_softmax(logits, -1, dtype=torch.float32, out=out)
+        log_probs.index_fill_(1, self._forbidden, -math.inf)
+        if self._settings.no_repeat_ngram:
             self._forbid_repetition(log_probs)
-        at_limit = [place for place, limit in enumerate(self.limits) if limit == self.length + 1]
-        if at_limit:
-            rows = log_probs.view(self.sentences, self.options.beam, -1)
-            ends = rows[at_limit, :, self.marks.end]
-            rows[at_limit] = -math.inf
-            rows[at_limit, :, self.marks.end] = ends
-        if self.coverage is not None:
+        if self._coverage is not None:
             assert self.state.attention is not None
-            self.coverage += self.state.attention
+            self._coverage += self.state.attention
         return log_probs
 
     def _forbid_repetition(self, log_probs: Tensor) -> None:
-        """No token that would complete a run of n tokens that was there before."""
-        n = self.options.no_repeat_ngram
-        if self.length < n:
+        """Forbid each token that would complete an n-gram which the hypothesis already has."""
+        n, length = self._settings.no_repeat_ngram, self.state.step - 1
+        if length < n:
             return
-        runs = self.said[:, :, : self.length].flatten(0, 1).unfold(1, n, 1)  # [N, length - n + 1, n]
-        begun = self.said[:, :, self.length - n + 1 : self.length].flatten(0, 1)  # [N, n - 1]
-        repeats = (runs[:, :, :-1] == begun[:, None]).all(-1)
-        verdicts = torch.where(repeats, -math.inf, math.inf)
-        log_probs.scatter_reduce_(1, runs[:, :, -1], verdicts, "amin")
+        ngrams = self._tokens[:, :, :length].flatten(0, 1).unfold(1, n, 1)  # [N, length - n + 1, n]
+        prefix = self._tokens[:, :, length - n + 1 : length].flatten(0, 1)  # [N, n - 1]
+        repeats = (ngrams[:, :, :-1] == prefix[:, None]).all(-1)
+        log_probs.scatter_reduce_(1, ngrams[:, :, -1], torch.where(repeats, -math.inf, math.inf), "amin")
 
-    def _best(self, log_probs: Tensor) -> _Candidates:
-        """Twice as many as there are hypotheses: if all of those end, there are still enough to go on with."""
-        S, B = self.totals.shape
+    def _best_candidates(self, log_probs: Tensor) -> _Candidates:
+        """2 B candidates: if B of them end, B are left to continue. A beam of 1 stops where its candidate ends."""
+        S, B = self._log_probabilities.shape
+        C = 1 if B == 1 else min(2 * B, log_probs.shape[1])
+        values, tokens = top_tokens(log_probs, C)  # [N, C] both
+        # At its limit a sentence can only end.
+        at_limit = (self._limits == self._length).repeat_interleave(B)[:, None]  # [N, 1]
+        is_first = torch.arange(C, device=values.device) == 0
+        end_values = torch.where(is_first, log_probs[:, self._end, None], -math.inf)
+        values, tokens = torch.where(at_limit, end_values, values), torch.where(at_limit, self._end, tokens)
         if B == 1:
-            values, tokens = log_probs.max(-1)  # the first of equals
-            return _Candidates(self.totals + values[:, None], torch.zeros_like(tokens)[:, None], tokens[:, None])
-        C = 2 * B
-        values, tokens = largest(log_probs, min(C, log_probs.shape[1]))  # [N, C] each, or [N, V] if that is less
-        tokens, order = tokens.sort(-1)  # so that of equals the lower token comes first
-        totals = self.totals[:, :, None] + values.gather(1, order).view(S, B, -1)
-        totals, places = totals.flatten(1).sort(dim=-1, descending=True, stable=True)
-        places = places[:, :C]
-        return _Candidates(totals[:, :C], places // values.shape[1], tokens.view(S, -1).gather(1, places))
+            return _Candidates(self._log_probabilities + values, torch.zeros_like(tokens), tokens)
+        tokens, order = tokens.sort(dim=-1, stable=True)  # Among equals, the lower token comes first.
+        totals = self._log_probabilities[:, :, None] + values.gather(1, order).view(S, B, C)
+        totals, indexes = totals.flatten(1).sort(dim=-1, descending=True, stable=True)
+        indexes = indexes[:, : 2 * B]
+        return _Candidates(totals[:, : 2 * B], indexes // C, tokens.view(S, -1).gather(1, indexes))
 
-    def _keep_ended(self, candidates: _Candidates) -> None:
-        """Sets ended ones aside, of the B best: one further down would not have been kept had it not ended."""
-        B = self.options.beam
-        totals, parents = candidates.totals[:, :B], candidates.parents[:, :B]
-        ended = (candidates.tokens[:, :B] == self.marks.end) & (totals > -math.inf)
-        if not ended.any():
+    def _add_finished(self, candidates: _Candidates) -> None:
+        """Set aside finished candidates among the best B: any further down would not have been continued either."""
+        B = self._settings.beam
+        log_probabilities, parents = candidates.log_probabilities[:, :B], candidates.parents[:, :B]
+        has_ended = (candidates.tokens[:, :B] == self._end) & (log_probabilities > -math.inf)
+        if has_ended.device.type == "cpu" and not has_ended.any():  # Elsewhere the question would wait for the device.
             return
-        scores = totals / length_penalty(self.length, self.options.length_penalty)
-        if self.coverage is not None:
+        scores = log_probabilities / self._penalties.index_select(0, self._length - 1)
+        if self._coverage is not None:
             scores = scores + self._coverage_penalties().gather(1, parents)
-        tokens = gather_rows(self.said, parents)
-        tokens[:, :, self.length - 1] = self.marks.end
-        scores = scores.masked_fill(~ended, -math.inf)
-        self.kept.add(FinishedHypotheses(scores, totals, torch.full_like(parents, self.length), tokens))
+        scores = scores.masked_fill(~has_ended, -math.inf)
+        tokens = gather_hypotheses(self._tokens, parents).index_fill_(2, self._length - 1, self._end)
+        lengths = self._length.expand_as(parents)
+        self._finished.add(FinishedHypotheses(scores, log_probabilities, lengths, tokens))
 
     def _coverage_penalties(self) -> Tensor:
-        """[S, B], at most 0: the smaller, the more of the source was not looked at (Wu et al. 2016)."""
-        assert self.coverage is not None
-        looked_at = self.coverage.clamp(LEAST_COVERAGE, 1.0).log().view(*self.totals.shape, -1)  # [S, B, L]
+        """[S, B], at most 0: lower where less of the source was attended to (Wu et al. 2016)."""
+        assert self._coverage is not None
+        logs = self._coverage.clamp(MIN_COVERAGE, 1.0).log().view(*self._log_probabilities.shape, -1)  # [S, B, L]
         if self.state.memory_mask is not None:
-            looked_at = looked_at.masked_fill(~self.state.memory_mask[:, 0], 0.0)
-        return self.options.coverage_penalty * looked_at.sum(-1)
+            logs = logs.masked_fill(~self.state.memory_mask[:, 0], 0.0)
+        return self._settings.coverage_penalty * logs.sum(-1)
 
-    def _go_on(self, candidates: _Candidates) -> None:
-        """The B best candidates that have not ended become the hypotheses."""
-        B = self.options.beam
-        totals = candidates.totals.masked_fill(candidates.tokens == self.marks.end, -math.inf)
-        # Ended ones may lie between the others. A candidate that is no longer possible ends up last, too.
+    def _continue_unfinished(self, candidates: _Candidates) -> None:
+        """Make the best B candidates that have not ended the new hypotheses."""
+        B = self._settings.beam
+        totals = candidates.log_probabilities.masked_fill(candidates.tokens == self._end, -math.inf)
+        # Finished candidates may lie between the others. Impossible candidates sort last, too.
         chosen = totals.sort(dim=-1, descending=True, stable=True).indices[:, :B]
-        parents = candidates.parents.gather(1, chosen)
-        self.totals, self.latest = totals.gather(1, chosen), candidates.tokens.gather(1, chosen)
-        if B > 1 and self.state.moves_keys:
-            slots = _slots(parents)
-            self.totals, self.latest, parents = (
-                torch.empty_like(part).scatter_(1, slots, part) for part in (self.totals, self.latest, parents)
-            )
+        totals, parents, tokens = (
+            tensor.gather(1, chosen) for tensor in (totals, candidates.parents, candidates.tokens)
+        )
         if B > 1:
-            rows = (parents + torch.arange(self.sentences, device=self.device)[:, None] * B).flatten()  # [N]
+            if self.state.copies_on_reorder:
+                slots = _parents_first(parents)
+                totals, parents, tokens = (
+                    torch.empty_like(tensor).scatter_(1, slots, tensor) for tensor in (totals, parents, tokens)
+                )
+            rows = (parents + torch.arange(len(parents), device=parents.device)[:, None] * B).flatten()  # [N]
             self.state.reorder(rows)
-            self.said = gather_rows(self.said, parents)
-            if self.coverage is not None:
-                self.coverage = self.coverage.index_select(0, rows)
-        self.said[:, :, self.length - 1] = self.latest
+            self._tokens.copy_(gather_hypotheses(self._tokens, parents))
+            if self._coverage is not None:
+                self._coverage.copy_(self._coverage.index_select(0, rows))
+        self._log_probabilities.copy_(totals)
+        self._last_tokens.copy_(tokens)
+        self._tokens.index_copy_(2, self._length - 1, tokens[:, :, None])
 
     def _mark_done(self) -> None:
-        """A sentence is done once no hypothesis can come to beat the worst that is kept.
+        """Mark sentences whose unfinished hypotheses cannot beat the worst finished one, and those at their limit.
 
-        Its log-probability can only fall and its coverage penalty not rise above 0, so that its score never exceeds
-        what its log-probability would be worth at the limit of length.
+        Log-probabilities only fall and coverage penalties are at most 0, so the score of a hypothesis never exceeds
+        its log-probability divided by the length penalty at the limit.
         """
-        if self.options.beam == 1:
-            self.done |= self.kept.scores[:, 0] > -math.inf
-        else:
-            self.done |= self.kept.scores[:, -1] >= self.totals.amax(1) / self.last_penalties
-        if self.length in self.limits:
-            self.done |= torch.tensor(self.limits, device=self.device) == self.length
-        # Until it is taken out, nothing may come of it.
-        self.totals.masked_fill_(self.done[:, None], -math.inf)
+        best_possible = self._log_probabilities.amax(1) / self._limit_penalties
+        self._done |= self._finished.scores[:, -1] >= best_possible
+        self._done |= self._limits == self._length
+        # Until the sentence is removed, none of its hypotheses may finish.
+        self._log_probabilities.masked_fill_(self._done[:, None], -math.inf)
 
-    def _drop_done(self) -> None:
-        done = self.done.tolist()
-        if sum(done) < max(1, DONE_SHARE * self.sentences):
-            return
-        finished, remaining = (
-            [place for place, is_done in enumerate(done) if is_done == want] for want in (True, False)
+    def remove_done(self, at_least: float) -> bool:
+        """Move sentences that are done to `results`, if there are at least `at_least`; returns true if so."""
+        done = self._done.tolist()
+        if sum(done) < at_least:
+            return False
+        removed, remaining = (
+            [index for index, is_done in enumerate(done) if is_done == want] for want in (True, False)
         )
-        places = torch.tensor(finished, device=self.device)
-        for place, hypotheses in zip(finished, self.kept.rows(places).hypotheses(), strict=True):
-            # A model whose weights are not numbers says nothing.
-            self.results[self.origins[place]] = hypotheses or [Hypothesis([], -math.inf, -math.inf)]
-        self.origins = [self.origins[place] for place in remaining]
-        self.limits = [self.limits[place] for place in remaining]
-        if not remaining:
-            return
-        places = torch.tensor(remaining, device=self.device)
-        self.state.keep_sentences(places)
-        self.kept = self.kept.rows(places)
-        self.said, self.latest, self.totals, self.done, self.last_penalties = (
-            part.index_select(0, places)
-            for part in (self.said, self.latest, self.totals, self.done, self.last_penalties)
-        )
-        if self.coverage is not None:
-            self.coverage = self.coverage.view(len(done), -1).index_select(0, places).view(-1, self.coverage.shape[1])
+        found = self._finished.select(self._index_tensor(removed)).to_lists()
+        for index, hypotheses in zip(removed, found, strict=True):
+            # A model whose weights are NaN finishes no hypothesis.
+            self.results[self._batch_indexes[index]] = hypotheses or [Hypothesis([], -math.inf, -math.inf)]
+        self._batch_indexes = [self._batch_indexes[index] for index in remaining]
+        if remaining:
+            self._select(self._index_tensor(remaining))
+        return True
 
-    def _penalties_at_the_limits(self) -> Tensor:
-        return torch.tensor(
-            [length_penalty(limit, self.options.length_penalty) for limit in self.limits], device=self.device
-        )
+    def _select(self, sentences: Tensor) -> None:
+        self.state.keep_sentences(sentences)
+        self._finished = self._finished.select(sentences)
+        self._tokens, self._last_tokens, self._log_probabilities, self._done, self._limits, self._limit_penalties = (
+            tensor.index_select(0, sentences)
+            for tensor in (
+                self._tokens, self._last_tokens, self._log_probabilities, self._done, self._limits,
+                self._limit_penalties,
+            )
+        )  # fmt: skip
+        if self._coverage is not None:
+            L = self._coverage.shape[1]
+            self._coverage = self._coverage.view(-1, self._settings.beam, L).index_select(0, sentences).flatten(0, 1)
+
+    def _index_tensor(self, indexes: list[int]) -> Tensor:
+        return torch.tensor(indexes, dtype=torch.long, device=self._limits.device)
 
 
-def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of each row and their places, [N, V] -> [N, count] both.
+def top_tokens(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest values of each row and their columns, [N, V] -> [N, count] both.
 
-    The largest lie in the chunks with the largest maxima. Finding maxima is several times as fast as sorting.
+    The largest values lie in the chunks with the largest maxima. Finding maxima is several times as fast as sorting.
     """
+    if count == 1:
+        return values.max(-1, keepdim=True)  # Of equals the first, which topk does not promise.
     rows, columns = values.shape
     if columns < CHUNKED_VOCABULARY or columns % CHUNK or count > columns // CHUNK:
-        largest = values.topk(count)
-        return largest.values, largest.indices
+        top = values.topk(count)
+        return top.values, top.indices
     chunks = values.view(rows, -1, CHUNK)
-    promising = chunks.amax(-1).topk(count).indices  # [N, count]
-    found = chunks.gather(1, promising[:, :, None].expand(-1, -1, CHUNK)).flatten(1).topk(count)
-    return found.values, promising.gather(1, found.indices // CHUNK) * CHUNK + found.indices % CHUNK
+    best_chunks = chunks.amax(-1).topk(count).indices  # [N, count]
+    top = chunks.gather(1, best_chunks[:, :, None].expand(-1, -1, CHUNK)).flatten(1).topk(count)
+    return top.values, best_chunks.gather(1, top.indices // CHUNK) * CHUNK + top.indices % CHUNK
 
 
-def gather_rows(rows: Tensor, chosen: Tensor) -> Tensor:
-    """[S, B, R] and [S, C] -> [S, C, R]."""
-    return rows.gather(1, chosen[:, :, None].expand(-1, -1, rows.shape[2]))
+def _parents_first(parents: Tensor) -> Tensor:
+    """The row of each hypothesis, [S, B]: the first child of a hypothesis keeps its parent's row, others fill gaps.
 
-
-def _slots(parents: Tensor) -> Tensor:
-    """Where each hypothesis goes, [S, B]: the first child of each stays in its parent's place, the others fill gaps.
-
-    What stays in place need not be copied, and most do.
+    A hypothesis that keeps its row needs no copy of its keys and values, and most do.
     """
     same = parents[:, :, None] == parents[:, None, :]  # [S, B, B]
     is_first = ~same.tril(-1).any(-1)
     taken = torch.zeros_like(is_first).scatter_(1, parents, True)
-    free = taken.long().sort(dim=-1, stable=True).indices  # gaps first, in order
+    free = taken.long().sort(dim=-1, stable=True).indices  # Gaps first, in order.
     ordinals = ((~is_first).cumsum(-1) - 1).clamp(min=0)
     return torch.where(is_first, parents, free.gather(1, ordinals))

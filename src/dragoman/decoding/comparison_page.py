@@ -1,4 +1,4 @@
-"""Where two systems differ most: a page to read, sentence by sentence, that needs nothing but a browser."""
+"""HTML page of the sentences that two systems translate most differently, self-contained."""
 
 import difflib
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from html import escape
 
 from dragoman.decoding.scoring import Comparison, Difference
 
-SHOWN = 100
-"""Sentences on the page: more than anyone reads."""
+MAX_SENTENCES = 100
+"""Most sentences on the page."""
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1d2733, #e9e4da); --ground: light-dark(#f6f1e9, #12161b);
@@ -29,65 +29,65 @@ mark { color: inherit; background: color-mix(in srgb, currentColor 14%, transpar
 
 
 @dataclass(frozen=True)
-class Contrast:
+class SentenceDifference:
     """One sentence as two systems translated it."""
 
     line: int
-    """From 1."""
+    """Line number, from 1."""
     source: str | None
     reference: str
     baseline: str
     system: str
     gain: float
-    """chrF of the system less that of the baseline."""
+    """chrF of the system minus that of the baseline."""
 
 
-def contrasts(
+def sentence_differences(
     sources: Sequence[str] | None, references: Sequence[str], baseline: Sequence[str], system: Sequence[str]
-) -> list[Contrast]:
-    """The sentences that the two translated differently, those first whose chrF differs most."""
+) -> list[SentenceDifference]:
+    """The sentences that two systems translate differently, the largest difference in chrF first."""
     from sacrebleu.metrics.chrf import CHRF
 
     chrf = CHRF()
     found = []
-    for place, (reference, before, after) in enumerate(zip(references, baseline, system, strict=True)):
+    for index, (reference, before, after) in enumerate(zip(references, baseline, system, strict=True)):
         if before != after:
             gain = chrf.sentence_score(after, [reference]).score - chrf.sentence_score(before, [reference]).score
-            source = None if sources is None else sources[place]
-            found.append(Contrast(place + 1, source, reference, before, after, gain))
-    return sorted(found, key=lambda contrast: (-abs(contrast.gain), contrast.line))
+            source = None if sources is None else sources[index]
+            found.append(SentenceDifference(index + 1, source, reference, before, after, gain))
+    return sorted(found, key=lambda item: (-abs(item.gain), item.line))
 
 
-def as_html(names: Sequence[str], comparison: Comparison, found: Sequence[Contrast], sentences: int) -> str:
-    """The whole page."""
+def as_html(names: Sequence[str], comparison: Comparison, found: Sequence[SentenceDifference], sentences: int) -> str:
+    """The page. `sentences` is the size of the test set."""
     better, worse = sum(item.gain > 0 for item in found), sum(item.gain < 0 for item in found)
     baseline, system = map(escape, names)
-    rows = "".join(_measure(difference) for difference in (comparison.bleu, comparison.chrf))
-    shown = "".join(_article(baseline, system, item) for item in found[:SHOWN])
+    rows = "".join(_metric_row(difference) for difference in (comparison.bleu, comparison.chrf))
+    shown = "".join(_article(baseline, system, item) for item in found[:MAX_SENTENCES])
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{baseline} and {system}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body><h1>{baseline} and {system}, side by side</h1>"
         f"<table><tr><th></th><th>{baseline}</th><th>{system}</th><th>difference</th><th>p</th></tr>{rows}</table>"
-        f"<p>Of {sentences:,} sentences, {len(found):,} differ: {system} is better in {better:,}, worse in {worse:,} "
-        f"by chrF. Below are the {min(len(found), SHOWN):,} that differ most.</p>"
-        '<p class="note">Marked words stand in one of the two translations alone.</p>'
+        f"<p>Of {sentences:,} sentences, {len(found):,} differ: {system} is better in {better:,} and worse in "
+        f"{worse:,} by chrF. Below are the {min(len(found), MAX_SENTENCES):,} with the largest differences.</p>"
+        '<p class="note">Highlighted words occur in only one of the two translations.</p>'
         f"{shown}</body></html>\n"
     )
 
 
-def _measure(difference: Difference) -> str:
+def _metric_row(difference: Difference) -> str:
     kind = "better" if difference.gain > 0 else "worse"
-    sure = "" if difference.significant else " (may be luck)"
+    note = "" if difference.significant else " (not significant)"
     return (
         f"<tr><th>{escape(difference.name)}</th><td>{difference.baseline:.2f} ± {difference.baseline_margin:.2f}</td>"
         f"<td>{difference.system:.2f} ± {difference.system_margin:.2f}</td>"
-        f'<td class="{kind}">{difference.gain:+.2f}</td><td>{difference.p_value:.3f}{sure}</td></tr>'
+        f'<td class="{kind}">{difference.gain:+.2f}</td><td>{difference.p_value:.3f}{note}</td></tr>'
     )
 
 
-def _article(baseline: str, system: str, item: Contrast) -> str:
-    before, after = _marked(item.baseline, item.system)
+def _article(baseline: str, system: str, item: SentenceDifference) -> str:
+    before, after = _highlight(item.baseline, item.system)
     source = "" if item.source is None else _row("source", escape(item.source))
     kind = "better" if item.gain > 0 else "worse"
     return (
@@ -100,8 +100,8 @@ def _row(name: str, content: str) -> str:
     return f'<tr><th>{name}</th><td dir="auto">{content}</td></tr>'
 
 
-def _marked(first: str, second: str) -> tuple[str, str]:
-    """Both as HTML, with the words marked that the other lacks."""
+def _highlight(first: str, second: str) -> tuple[str, str]:
+    """Both texts as HTML, with the words highlighted that the other lacks."""
     sides: tuple[list[str], list[str]] = ([], [])
     words = first.split(), second.split()
     for operation, a, b, c, d in difflib.SequenceMatcher(None, *words, autojunk=False).get_opcodes():

@@ -1,7 +1,7 @@
-"""Text in, text out, whatever searches: lines of any content and length to a searcher's token sequences, and back.
+"""Text in, text out: lines of any content and length to token sequences for a search, and back.
 
-As many lines come out as went in, each of them one line: a line without words comes out empty, and one that is too long
-for the model is translated piece by piece. Nothing here needs torch: exported models run without it.
+The output has as many lines as the input: a line without words gives an empty line, and one that is too long for the
+model is split into segments. Nothing here needs torch: CTranslate2 exports run without it.
 """
 
 import math
@@ -17,16 +17,16 @@ from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.settings import DecodingSettings
 
-LONGEST_PIECE = 250
-"""Tokens of source that are translated at once: models have hardly seen longer sentences, and lose track in them."""
+MAX_SEGMENT_TOKENS = 250
+"""Most source tokens of a segment: models have seen few longer sentences in training, and translate them badly."""
 LOOK_AHEAD = 1024
-"""Lines that a stream reads before it gives the first translation: enough to sort by length."""
+"""Lines that a stream reads before it returns the first translation: enough to sort by length."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# All that some program or other takes for the end of a line, and the other controls with it.
-_LINE_BREAKERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-# Where a long line may be cut, from the best places to the worst.
-_CUTS = (
+# Everything that some program treats as the end of a line, and all other control characters.
+_LINE_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+# Where a long line may be split, the best boundaries first.
+_BOUNDARIES = (
     re.compile("[.!?…]+[\"'»”’)\\]]*\\s+|[。！？]+[」』）”]*"),
     re.compile("[,;:–—]+\\s+|[、，；：]+"),
     re.compile("\\s+"),
@@ -39,34 +39,38 @@ class Candidate:
 
     text: str
     score: float
-    """Log-probability over the length penalty; of a line in several pieces, their mean."""
+    """Log-probability over the length penalty; for a line in several segments, their mean."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """What was found for a line."""
+    """The best translation of a line, and alternatives."""
 
     text: str
     score: float
     alternatives: tuple[Candidate, ...] = ()
-    """The next best that read differently, best first."""
+    """The next best translations with different text, best first."""
+
+    def candidates(self, n_best: int) -> list[Candidate]:
+        """The translation and its alternatives, at most `n_best`."""
+        return [Candidate(self.text, self.score), *self.alternatives][:n_best]
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Part of a line that is translated at once."""
+class LineSegment:
+    """Part of a line that is translated as one sequence."""
 
     text: str
-    glue: str
-    """What stood between this piece and the next."""
+    separator: str
+    """Text between this segment and the next."""
 
 
-Source = tuple[int, ...]
-"""The tokens of a piece, its end mark among them."""
+SourceTokens = tuple[int, ...]
+"""The tokens of a segment, with the end token."""
 
 
-class Found(Protocol):
-    """What a search gives: a translation's tokens without marks, and what translations are compared by."""
+class ScoredTokens(Protocol):
+    """Result of a search: the tokens of a translation without special tokens, and the score that ranks it."""
 
     @property
     def tokens(self) -> list[int]: ...
@@ -76,7 +80,7 @@ class Found(Protocol):
 
 
 class LineTranslator(ABC):
-    """Translates lines with whatever finds the best token sequences."""
+    """Translates lines; subclasses implement the search."""
 
     look_ahead = LOOK_AHEAD
 
@@ -84,85 +88,87 @@ class LineTranslator(ABC):
         self.tokenizer, self.options, self.languages = tokenizer, options, languages
 
     @abstractmethod
-    def search(self, sources: Iterable[Source], n_best: int) -> Mapping[Source, Sequence[Found]]:
-        """The best translations of each different source, best first."""
+    def search(self, sources: Iterable[SourceTokens], n_best: int) -> Mapping[SourceTokens, Sequence[ScoredTokens]]:
+        """The best translations of each distinct source, best first."""
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line."""
         return [translation.text for translation in self.translate_scored(lines)]
 
     def translate_scored(self, lines: Sequence[str], n_best: int = 1) -> list[Translation]:
-        """Translations with scores, and up to `n_best - 1` alternatives each."""
+        """Translations with scores and up to `n_best - 1` alternatives each."""
         if isinstance(lines, str):
-            raise TypeError("translate takes a list of lines: put the text in brackets, as in translate([text]).")
-        pieces = [split(tidy(line), self._count, LONGEST_PIECE) for line in lines]
-        sources = [[(*self.tokenizer.encode(piece.text), self.tokenizer.end) for piece in line] for line in pieces]
+            raise TypeError("translate takes a list of lines: pass a list, as in translate([text]).")
+        segments = [split_line(normalize_line(line), self._count_tokens, MAX_SEGMENT_TOKENS) for line in lines]
+        sources = [[(*self.tokenizer.encode(part.text), self.tokenizer.eos_id) for part in line] for line in segments]
         found = self.search({source for line in sources for source in line}, n_best)
         return [
             self._join(line, [found[source] for source in line_sources])
-            for line, line_sources in zip(pieces, sources, strict=True)
+            for line, line_sources in zip(segments, sources, strict=True)
         ]
 
     def translate_stream(
         self, lines: Iterable[str], n_best: int = 1, look_ahead: int | None = None
     ) -> Iterator[Translation]:
-        """Translates while it reads, in order: never more than `look_ahead` lines are held."""
+        """Translate lines as they are read, in order, with at most `look_ahead` lines in memory."""
         remaining = iter(lines)
         while block := list(islice(remaining, look_ahead or self.look_ahead)):
             yield from self.translate_scored(block, n_best)
 
-    def _count(self, text: str) -> int:
+    def _count_tokens(self, text: str) -> int:
         return len(self.tokenizer.encode(text))
 
-    def _join(self, pieces: Sequence[Piece], found: Sequence[Sequence[Found]]) -> Translation:
-        """The n-th best of a line in several pieces is made of the n-th best of each."""
-        if not pieces:
+    def _join(self, segments: Sequence[LineSegment], found: Sequence[Sequence[ScoredTokens]]) -> Translation:
+        """Join the translations of a line's segments: the n-th best of the line is the n-th best of each."""
+        if not segments:
             return Translation("", 0.0)
         candidates: dict[str, Candidate] = {}
         for rank in range(max(map(len, found))):
             chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
             texts = [self.tokenizer.decode(hypothesis.tokens) for hypothesis in chosen]
-            joined = one_line("".join(text + piece.glue for text, piece in zip(texts, pieces, strict=True)))
+            joined = to_single_line(
+                "".join(text + segment.separator for text, segment in zip(texts, segments, strict=True))
+            )
             score = sum(hypothesis.score for hypothesis in chosen) / len(chosen)
             candidates.setdefault(joined, Candidate(joined, score))
         best, *others = candidates.values()
         return Translation(best.text, best.score, tuple(others))
 
 
-def tidy(line: str) -> str:
-    """A line as the model's training text was: one line, single spaces, no control characters."""
+def normalize_line(line: str) -> str:
+    """The line in the form of the training text: one line, single spaces, no control characters."""
     return collapse_whitespace(remove_control_characters(collapse_whitespace(_SURROGATES.sub("\ufffd", line))))
 
 
-def one_line(text: str) -> str:
-    """Text that no program takes for two lines. Models can spell any byte, line ends among them."""
-    return _LINE_BREAKERS.sub(" ", text).strip()
+def to_single_line(text: str) -> str:
+    """Replace everything that ends a line. Models can generate any byte, line breaks included."""
+    return _LINE_BREAKS.sub(" ", text).strip()
 
 
-def split(text: str, count: Callable[[str], int], limit: int) -> list[Piece]:
-    """Pieces of about `limit` tokens at most, cut at sentence ends, else at commas, else at spaces, else anywhere.
+def split_line(text: str, count_tokens: Callable[[str], int], limit: int) -> list[LineSegment]:
+    """Segments of at most about `limit` tokens, split at sentence ends, else commas, else spaces, else anywhere.
 
-    Nothing is left out: the pieces with their glue are the text again. Text without tokens has no pieces.
+    Segments and separators together are the text again. Text without tokens has no segments.
     """
-    parts = _cut(text, count, limit, 0)
-    return [Piece(part.rstrip(), " " if part != part.rstrip() else "") for part, size in parts if size]
+    parts = _split(text, count_tokens, limit, 0)
+    return [LineSegment(part.rstrip(), " " if part != part.rstrip() else "") for part, size in parts if size]
 
 
-def _cut(text: str, count: Callable[[str], int], limit: int, level: int) -> list[tuple[str, int]]:
-    """Parts with their token counts."""
-    size = count(text)
+def _split(text: str, count_tokens: Callable[[str], int], limit: int, level: int) -> list[tuple[str, int]]:
+    """Parts with their token counts. Parts that fit into the limit together are merged again."""
+    size = count_tokens(text)
     if size <= limit or len(text) <= 1:
         return [(text, size)]
-    if level < len(_CUTS):
-        ends = [match.end() for match in _CUTS[level].finditer(text)]
+    if level < len(_BOUNDARIES):
+        ends = [match.end() for match in _BOUNDARIES[level].finditer(text)]
     else:
         width = len(text) // math.ceil(size / limit)
         ends = list(range(max(width, 1), len(text), max(width, 1)))
     bounds = [0, *(end for end in ends if end < len(text)), len(text)]
     parts: list[tuple[str, int]] = []
     for begin, end in pairwise(bounds):
-        finer = _cut(text[begin:end], count, limit, min(level + 1, len(_CUTS)))
-        for part, part_size in finer:
+        smaller = _split(text[begin:end], count_tokens, limit, min(level + 1, len(_BOUNDARIES)))
+        for part, part_size in smaller:
             if parts and parts[-1][1] + part_size <= limit:
                 parts[-1] = (parts[-1][0] + part, parts[-1][1] + part_size)
             else:
@@ -170,10 +176,10 @@ def _cut(text: str, count: Callable[[str], int], limit: int, level: int) -> list
     return parts
 
 
-def batches(sources: Iterable[Source], batch_tokens: int) -> Iterator[list[Source]]:
-    """Batches of at most `batch_tokens`, padding counted, or one source. The longest come first: if memory does not
-    suffice, that shows at once."""
-    batch: list[Source] = []
+def make_batches(sources: Iterable[SourceTokens], batch_tokens: int) -> Iterator[list[SourceTokens]]:
+    """Batches of similar length with at most `batch_tokens`, padding included, or one source. The longest come first:
+    if the memory does not suffice, the first batch fails."""
+    batch: list[SourceTokens] = []
     for source in sorted(sources, key=lambda source: (-len(source), source)):
         if batch and (len(batch) + 1) * len(batch[0]) > batch_tokens:
             yield batch

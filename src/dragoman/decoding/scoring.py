@@ -1,7 +1,7 @@
-"""How good translations are: BLEU and chrF by sacreBLEU, with the signatures that make numbers comparable.
+"""BLEU and chrF by sacreBLEU, with the signatures that make scores comparable.
 
-A difference between two systems may be luck of the test set. `compare` asks how much of it would remain on other
-sentences, by drawing the test set anew many times (paired bootstrap, Koehn 2004).
+A difference between two systems may be due to the choice of the test set. `compare` tests its significance by
+resampling the test set many times (paired bootstrap, Koehn 2004).
 """
 
 import importlib.util
@@ -13,18 +13,18 @@ from dragoman.errors import DragomanError
 
 RESAMPLES = 1000
 SIGNIFICANT = 0.05
-# Languages without spaces between words need a tokenizer of their own; sacreBLEU has two of them only as extras.
+# Languages without spaces between words need their own tokenizer; two of them are optional packages of sacreBLEU.
 _TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-_EXTRAS = {"ja-mecab": "MeCab", "ko-mecab": "mecab_ko"}
+_OPTIONAL_PACKAGES = {"ja-mecab": "MeCab", "ko-mecab": "mecab_ko"}
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One number and the signature that says how it was computed."""
+    """One score, and the signature of its computation."""
 
     name: str
     value: float
-    """From 0 to 100; more is better."""
+    """From 0 to 100; higher is better."""
     signature: str
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Score:
-    """The quality of a set of translations."""
+    """The scores of a set of translations."""
 
     bleu: Measure
     chrf: Measure
@@ -42,7 +42,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Difference:
-    """One measure of two systems on the same sentences."""
+    """One metric of two systems on the same sentences."""
 
     name: str
     baseline: float
@@ -51,7 +51,7 @@ class Difference:
     system: float
     system_margin: float
     p_value: float
-    """How likely a difference this large is where there is none."""
+    """Probability of a difference this large between systems of equal quality."""
     signature: str
 
     @property
@@ -65,16 +65,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A system against a baseline."""
+    """A system compared with a baseline."""
 
     bleu: Difference
     chrf: Difference
 
 
 def score(translations: Sequence[str], *references: Sequence[str], language: str | None = None) -> Score:
-    """BLEU and chrF against one or more sets of references, as sacreBLEU's command line computes them.
+    """BLEU and chrF against one or more sets of references, as computed by sacreBLEU's command line.
 
-    `language` is that of the translations: for a few, BLEU cuts words differently, as its signature says.
+    `language` is that of the translations: for some, BLEU uses another tokenizer, named in its signature.
     """
     _check_aligned(translations, references)
     bleu, chrf = (
@@ -92,9 +92,9 @@ def compare(
     language: str | None = None,
     resamples: int = RESAMPLES,
 ) -> Comparison:
-    """Whether a system is better than a baseline by more than luck, by sacreBLEU's paired bootstrap.
+    """Test whether a system differs significantly from a baseline, by sacreBLEU's paired bootstrap.
 
-    The draws are the same each time; the environment's SACREBLEU_SEED chooses others.
+    The samples are the same each time; the environment variable SACREBLEU_SEED changes them.
     """
     from sacrebleu.significance import PairedTest
 
@@ -109,13 +109,13 @@ def compare(
 
 def _difference(name: str, results: Sequence[Any], signature: str) -> Difference:
     before, after = results
-    # sacreBLEU's count leaves a difference of nothing at all with the smallest p-value there is.
+    # sacreBLEU gives equal scores the smallest possible p-value.
     p_value = 1.0 if before.score == after.score else float(after.p_value)
     return Difference(name, before.score, float(before.ci), after.score, float(after.ci), p_value, signature)
 
 
 def _metrics(language: str | None) -> dict[str, Any]:
-    """sacreBLEU's objects remember what they saw, so that each use needs its own."""
+    """New metric objects for each use: sacreBLEU's keep state."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
@@ -123,10 +123,10 @@ def _metrics(language: str | None) -> dict[str, Any]:
 
 
 def _tokenizer(language: str | None) -> str:
-    """sacreBLEU's choice for the language; where that is not installed, characters, which need nothing."""
+    """sacreBLEU's tokenizer for the language; characters if it is not installed."""
     name = _TOKENIZERS.get((language or "").split("-")[0].lower(), "13a")
-    extra = _EXTRAS.get(name)
-    return "char" if extra is not None and importlib.util.find_spec(extra) is None else name
+    package = _OPTIONAL_PACKAGES.get(name)
+    return "char" if package is not None and importlib.util.find_spec(package) is None else name
 
 
 def _check_aligned(translations: Sequence[str], references: Sequence[Sequence[str]]) -> None:

@@ -1,13 +1,12 @@
-"""Which way of exchanging gradients suits the machines: measured at the start, and looked at again while training.
+"""Choose the exchange method for the present world: as set, or from a measurement of the link and of a step.
 
-`auto` takes the least lossy method whose exposed communication stays under a tenth of the step. What it compares is
-measured: the time to compute a step, and the link's latency and bandwidth as the workers themselves see them.
+`dragoman.step_model` decides; this module measures what it needs.
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -23,66 +22,23 @@ from dragoman.distributed.exchange.synchronous import (
     all_reduce_plain,
 )
 from dragoman.settings import ExchangeSettings
+from dragoman.step_model import (
+    PLAIN,
+    WIRE_FORMATS,
+    ExchangeChoice,
+    ExchangeConditions,
+    RingLink,
+    choose,
+    exchange_method,
+    time_large_message,
+)
 
-EXPOSED = 0.10
-"""Largest part of a step that may go into waiting for the exchange."""
-PROBE_S = 0.15
+LONG_PROBE_S = 0.15
 """A link is measured with growing messages until one takes this long."""
-LARGEST_PROBE_BYTES = 64 << 20
-MARGIN = 1.3
-"""How much longer than expected an exchange behind the steps may take before anyone waits for it."""
-LOOK_AGAIN_S = 60.0
-"""How often the decision is looked at again."""
-FEWEST_STEPS, MOST_STEPS = 2, 128
-
-
-@dataclass(frozen=True)
-class MeasuredLink:
-    """What a worker can expect of the network between the machines."""
-
-    latency_s: float
-    """Of a sum of nothing over all workers."""
-    bytes_per_s: float
-    """What each worker puts on the wire, of a large sum."""
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What decides which method is fast enough."""
-
-    link: MeasuredLink
-    compute_s: float
-    """Of a step without exchange, on the slowest worker."""
-    parameters: int
-    world: int
-
-    def exchange_s(self, bytes_a_parameter: float) -> float:
-        """How long a sum over all parameters takes."""
-        sent = 2 * (self.world - 1) / self.world * self.parameters * bytes_a_parameter
-        return self.link.latency_s + sent / self.link.bytes_per_s
-
-    def gather_s(self, bytes_a_parameter: float) -> float:
-        """How long it takes until everyone has everyone's parameters."""
-        return self.link.latency_s + (self.world - 1) * self.parameters * bytes_a_parameter / self.link.bytes_per_s
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A method with its options, and the reason in a sentence."""
-
-    method: str
-    every: int = 1
-    wire_format: str = "bf16"
-    reason: str = ""
-    review_every: int = 0
-    """Steps after which to decide again; 0 is never."""
-    link: MeasuredLink | None = None
-    """What was measured, if so."""
-
-    @property
-    def options(self) -> tuple[str, int, str]:
-        """All but the reason."""
-        return self.method, self.every, self.wire_format
+FIRST_PROBE_BYTES, MOST_PROBE_BYTES = 64 << 10, 64 << 20
+FLOAT32_BYTES = 4
+REVIEW_S = 60.0
+"""Time between two checks of whether the choice is still right."""
 
 
 def decide(
@@ -90,90 +46,78 @@ def decide(
     cluster: Cluster,
     parameters: Sequence[nn.Parameter],
     compute_s: float,
-    rehearse: Callable[[], float],
-    known: MeasuredLink | None = None,
-) -> Choice:
-    """The method for the present world: as set, or measured. All workers call this together, and decide alike.
+    time_step: Callable[[], float],
+    known: RingLink | None = None,
+) -> ExchangeChoice:
+    """The method for the present world. All workers call this together and get the same choice.
 
-    What one of them knows already, the link or how long a step computes, is not measured again.
+    A link that one of them knows already is not measured again, nor is a step (`compute_s`; 0 where unknown).
     """
     if settings.method != "auto":
-        return fixed(settings)
+        return from_settings(settings, elastic=cluster.survives_losses)
     if cluster.machines == 1:
-        return Choice("plain", reason="all workers are on one machine")
+        return ExchangeChoice(PLAIN, "all workers are on one machine")
     times, links = zip(*cluster.all_gather_json((compute_s, known and vars(known))), strict=True)
-    slowest_s = max(times) or max(cluster.all_gather_json(rehearse()))
-    found = next((each for each in links if each is not None), None)
-    link = MeasuredLink(**found) if found else measure_link(cluster)
+    slowest_s = max(times) or max(cluster.all_gather_json(time_step()))
+    known_link = next((each for each in links if each is not None), None)
+    link = RingLink(**known_link) if known_link else measure_link(cluster)
     count = sum(parameter.numel() for parameter in parameters)
-    choice = choose(Conditions(link, slowest_s, count, cluster.world_size))
-    return replace(choice, review_every=math.ceil(LOOK_AGAIN_S / slowest_s), link=link)
+    choice = choose(ExchangeConditions(link, count, cluster.world_size), slowest_s, elastic=cluster.survives_losses)
+    return replace(choice, review_every=math.ceil(REVIEW_S / slowest_s), link=link)
 
 
-def choose(conditions: Conditions) -> Choice:
-    """The least lossy method that keeps exposed communication under a tenth of the step."""
-    compute_s = conditions.compute_s
-    plain_s, bf16_s = conditions.exchange_s(4), conditions.exchange_s(2)
-    seen = (
-        f"the link carries {8e-6 * conditions.link.bytes_per_s:,.0f} Mbit/s, a step computes for {compute_s:.2f} s, "
-        f"and a plain exchange takes {plain_s:.2f} s"
+def from_settings(settings: ExchangeSettings, *, elastic: bool = False) -> ExchangeChoice:
+    """The method that the settings name."""
+    method = exchange_method(
+        settings.method,
+        interval=settings.every,
+        wire_format=settings.wire_format,
+        rank=settings.powersgd_rank,
+        elastic=elastic,
     )
-    if plain_s <= EXPOSED * (compute_s + plain_s):
-        return Choice("plain", reason=f"{seen}: nothing needs to be left out")
-    if bf16_s <= EXPOSED * (compute_s + bf16_s):
-        return Choice("bf16", reason=f"{seen}: in bfloat16 it takes {bf16_s:.2f} s, under a tenth of the step")
-    # Few workers send least in 8 bits, though those cannot be summed on the way.
-    hidden_s = {"int8": conditions.gather_s(1), "bf16": bf16_s}
-    wire = min(hidden_s, key=lambda name: hidden_s[name])
-    every = max(FEWEST_STEPS, math.ceil(MARGIN * hidden_s[wire] / compute_s))
-    if every <= MOST_STEPS:
-        return Choice("local", every, wire, f"{seen}: weights meet every {every} steps, behind the computing")
-    return Choice(
-        "local", MOST_STEPS, wire, f"{seen}: even weights that meet every {MOST_STEPS} steps have to wait for it"
-    )
+    return ExchangeChoice(method, "as set")
 
 
-def build(choice: Choice, settings: ExchangeSettings, cluster: Cluster, parameters: Sequence[nn.Parameter]) -> Exchange:
-    """The method itself."""
-    if choice.method == "local":
-        # An elastic world meets as a whole: who is lost between two meetings takes nothing along that others need.
+def build(
+    choice: ExchangeChoice, settings: ExchangeSettings, cluster: Cluster, parameters: Sequence[nn.Parameter]
+) -> Exchange:
+    """The implementation of a choice."""
+    method = choice.method
+    if method.name == "local":
+        # In an elastic world all weights are synchronised at once, so that a lost worker never holds a part of them.
         return LocalSteps(
-            cluster, parameters, choice.every, choice.wire_format, settings.outer_learning_rate,
-            settings.outer_momentum, streaming=not cluster.survives_losses,
-        )  # fmt: skip
+            cluster,
+            parameters,
+            method.interval,
+            method.wire_format,
+            settings.outer_learning_rate,
+            settings.outer_momentum,
+            streaming=method.overlap,
+        )
     methods: dict[str, AllReduce] = {
         "plain": all_reduce_plain,
         "bf16": all_reduce_bf16,
         "powersgd": PowerSgd(settings.powersgd_rank),
     }
-    return SynchronousExchange(cluster, parameters, methods[choice.method])
+    return SynchronousExchange(cluster, parameters, methods[method.name])
 
 
-def fixed(settings: ExchangeSettings) -> Choice:
-    """The method that the settings name."""
-    if settings.method == "local":
-        return Choice("local", settings.every, settings.wire_format, "as set")
-    return Choice(settings.method, reason="as set")
-
-
-def measure_link(cluster: Cluster) -> MeasuredLink:
-    """Time sums of growing size. Every worker takes part, and all get the same answer: the slowest one's."""
-    latency_s = min(_time_sum(cluster, 1) for _ in range(5))
-    count = 16_384
-    while True:
-        spent_s = max(cluster.all_gather_json(_time_sum(cluster, count)))
-        if spent_s > PROBE_S or 4 * count >= LARGEST_PROBE_BYTES:
-            break
-        count *= 4
-    # A second one of the same size: shaped ports let the first bytes through at full speed.
-    spent_s = max(cluster.all_gather_json(_time_sum(cluster, count)))
+def measure_link(cluster: Cluster) -> RingLink:
+    """Time all-reduces of growing size. Every worker takes part, and all get the slowest worker's result."""
+    latency_s = min(_time_all_reduce(cluster, FLOAT32_BYTES) for _ in range(5))
+    size_bytes, spent_s = time_large_message(
+        lambda size: max(cluster.all_gather_json(_time_all_reduce(cluster, size))),
+        FIRST_PROBE_BYTES,
+        MOST_PROBE_BYTES,
+        LONG_PROBE_S,
+    )
     latency_s = max(cluster.all_gather_json(latency_s))
-    sent_bytes = 2 * (cluster.world_size - 1) / cluster.world_size * 4 * count
-    return MeasuredLink(latency_s, sent_bytes / max(spent_s - latency_s, 1e-6))
+    sent_bytes = WIRE_FORMATS["fp32"].sent_bytes(size_bytes // FLOAT32_BYTES, cluster.world_size)
+    return RingLink(8 * sent_bytes / max(spent_s - latency_s, 1e-6), latency_s)
 
 
-def _time_sum(cluster: Cluster, count: int) -> float:
-    message = torch.zeros(count, device=cluster.device)
+def _time_all_reduce(cluster: Cluster, size_bytes: int) -> float:
+    message = torch.zeros(size_bytes // FLOAT32_BYTES, device=cluster.device)
     started = time.perf_counter()
     cluster.all_reduce(message)
     if message.is_cuda:

@@ -1,1 +1,1 @@
-"""Benchmarks machines and links before a run, and estimates its time, cost and limits."""
+"""Benchmark machines and links before a run, and estimate its time, cost and limits."""

@@ -1,130 +1,129 @@
-"""What machines and the links between them can do, measured by their agents."""
+"""Measure machines and the links between them, through the agents on the hosts."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
 
-from dragoman.launch.agent import dragoman_version
-from dragoman.launch.agents import Agents, HostLostError
-from dragoman.launch.launch_request import home_folder
-from dragoman.launch.link_probe import LinkSpeed
+from dragoman.launch.agents import Agents
+from dragoman.launch.host_setup import connect, find_addresses
 from dragoman.launch.network_interfaces import Address
-from dragoman.launch.preflight import HostsError, Problem, clock_offsets, compare_versions, meet
-from dragoman.launch.ssh import Client, Machine
+from dragoman.launch.preflight import HostProblem, HostsError, lost_problems
+from dragoman.launch.ssh import Machine, SshClient
+from dragoman.step_model import TcpLink
 
-Pair = tuple[str, str]
+HostPair = tuple[str, str]
 """A host that sends, and one that receives."""
 
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """What machines are tried with."""
+    """The training step to benchmark."""
 
     recipe: str
     overrides: Sequence[str]
     lengths: Sequence[tuple[int, int]] = ()
-    """Source and target tokens of some pairs; without them, those of news are imagined."""
+    """Source and target tokens of sampled pairs; without them, lengths are drawn as in news text."""
 
 
 @dataclass(frozen=True)
 class StepBenchmark:
-    """What a machine can do for a recipe."""
+    """Speed of one worker on a machine, and what the machine has."""
 
     device: str
     gpus: int
     driver: str
-    """Version of NVIDIA's driver; empty where there is none."""
+    """Version of the NVIDIA driver; empty without one."""
     torch: str
     tokens_per_s: float
-    """Source and target tokens of one worker, forwards and backwards."""
+    """Source and target tokens, forward and backward."""
     pass_s: float
-    """What going through the model takes besides, however few the tokens."""
+    """Fixed cost of forward and backward, however few the tokens."""
     update_s: float
     copy_s: float
-    """Putting all gradients into a message, and taking them out again."""
-    piece_tokens: int
-    """Most target tokens that go through the model at once."""
+    """Copying all gradients into a message and back."""
+    compress_s: float
+    """Computing PowerSGD's factors and multiplying them."""
+    micro_tokens: int
+    """Most target tokens in one micro-batch."""
     parameters: int
+    matrices: Sequence[tuple[int, int]]
+    """Shapes of the weight matrices."""
     memory_bytes: int
     """Of the device."""
     free_disk_bytes: int
     nominal_bits_per_s: dict[str, float]
+    """Link speed of each network interface that reports one."""
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured."""
+    """Results for all machines and links."""
 
-    tryouts: dict[str, StepBenchmark]
+    benchmarks: dict[str, StepBenchmark]
     """By host."""
-    links: dict[Pair, LinkSpeed]
-    clocks_s: dict[str, float]
-    """By how much each host's clock is ahead of this machine's."""
+    links: dict[HostPair, TcpLink]
+    clock_offsets_s: dict[str, float]
+    """How far each host's clock is ahead of this machine's."""
+
+    @property
+    def slowest_link(self) -> HostPair | None:
+        return min(self.links, key=lambda pair: self.links[pair].bits_per_s, default=None)
 
 
-def examine(machines: Sequence[Machine], exercise: BenchmarkRequest, client: Client) -> Measurements:
-    """Let every machine train a little, and then every pair of them send each other messages."""
-    names = [machine.name for machine in machines]
-    with Agents(machines, client) as crew:
-        asked_at_s = time.time()
-        hellos, lost = crew.ask_all({host: ("hello", {"folder": home_folder(), "make": False}) for host in names})
-        clocks_s = clock_offsets({host: hello["at_s"] for host, hello in hellos.items()}, asked_at_s, time.time())
-        problems = [Problem(host, f"cannot be used: {reason}.") for host, reason in lost.items()]
-        problems += compare_versions(dragoman_version(), {host: str(each["dragoman"]) for host, each in hellos.items()})
-        if problems:
-            raise HostsError(problems)
-        tryouts = try_out_all(crew, machines, exercise)
-        links = {}
-        if len(names) > 1:
-            ways, problems = find_ways(crew, names)
-            if problems:
-                raise HostsError(problems)
-            links = measure_links(crew, ways, permutations(names, 2))
-        return Measurements(tryouts, links, clocks_s)
+def measure(machines: Sequence[Machine], request: BenchmarkRequest, client: SshClient) -> Measurements:
+    """Benchmark every machine, and then every link in both directions."""
+    hosts = [machine.name for machine in machines]
+    with Agents(machines, client) as agents:
+        handshakes = connect(agents, hosts)
+        _raise_any(handshakes.problems)
+        benchmarks = benchmark_machines(agents, machines, request)
+        links: dict[HostPair, TcpLink] = {}
+        if len(hosts) > 1:
+            addresses, problems = find_addresses(agents, hosts)
+            _raise_any(problems)
+            links = measure_links(agents, addresses, permutations(hosts, 2))
+        return Measurements(benchmarks, links, handshakes.clock_offsets_s)
 
 
-def try_out_all(crew: Agents, machines: Sequence[Machine], exercise: BenchmarkRequest) -> dict[str, StepBenchmark]:
-    """A few real training passes on every machine, all at the same time."""
-    job = {**asdict(exercise), "all_workers": sum(each.workers or 1 for each in machines)}
-    answers, lost = crew.ask_all(
-        {each.name: ("tryout", {"job": {**job, "workers": each.workers or 1}}) for each in machines}
+def benchmark_machines(
+    agents: Agents, machines: Sequence[Machine], request: BenchmarkRequest
+) -> dict[str, StepBenchmark]:
+    """Train a few steps on every machine, on all at the same time."""
+    job = {**asdict(request), "all_workers": sum(each.workers or 1 for each in machines)}
+    replies, lost = agents.request_each(
+        {
+            each.name: (
+                "run_module",
+                {"module": "dragoman.doctor.step_benchmark", "job": {**job, "workers": each.workers or 1}},
+            )
+            for each in machines
+        }
     )
-    problems = _lost(lost)
+    problems = lost_problems(lost)
     problems += [
-        Problem(host, f"cannot train: {each['problem']}.") for host, each in answers.items() if "problem" in each
+        HostProblem(host, f"cannot train: {each['problem']}.") for host, each in replies.items() if "problem" in each
     ]
-    if problems:
-        raise HostsError(problems)
-    return {machine.name: StepBenchmark(**answers[machine.name]) for machine in machines}
+    _raise_any(problems)
+    return {machine.name: StepBenchmark(**replies[machine.name]) for machine in machines}
 
 
-def find_ways(crew: Agents, hosts: Sequence[str]) -> tuple[dict[str, Address], list[Problem]]:
-    """Let every host try to reach every other: what is found to work needs no guessing about routes."""
-    peers, lost = crew.ask_all({host: ("listen", {}) for host in hosts})
-    reached, more = crew.ask_all(
-        {host: ("reach", {"peers": {name: peer for name, peer in peers.items() if name != host}}) for host in peers}
-    )
-    if lost or more:
-        return {}, _lost({**lost, **more})
-    return meet({host: [(i, a) for i, a in peer["addresses"]] for host, peer in peers.items()}, reached)
-
-
-def measure_links(crew: Agents, ways: Mapping[str, Address], pairs: Iterable[Pair]) -> dict[Pair, LinkSpeed]:
-    """One direction after the other: together they would share what each could have alone."""
-    receivers, lost = crew.ask_all({host: ("receive", {}) for host in ways})
-    if lost:
-        raise HostsError(_lost(lost))
+def measure_links(
+    agents: Agents, addresses: Mapping[str, Address], pairs: Iterable[HostPair]
+) -> dict[HostPair, TcpLink]:
+    """Measure one link after the other: at the same time they would share bandwidth."""
+    servers, lost = agents.request_all(list(addresses), "open_probe_server")
+    _raise_any(lost_problems(lost))
     links = {}
     for sender, receiver in pairs:
-        question = {"address": ways[receiver][1], "port": receivers[receiver]["port"]}
-        answers, lost = crew.ask_all({sender: ("measure", question)})
-        if lost or "problem" in answers[sender]:
-            reason = lost[sender] if lost else answers[sender]["problem"]
-            raise HostsError([Problem(sender, f"cannot send to {receiver}: {reason}.")])
-        links[sender, receiver] = LinkSpeed(**answers[sender])
+        target = {"address": addresses[receiver][1], "port": servers[receiver]["port"]}
+        replies, lost = agents.request_all([sender], "measure_link", **target)
+        if lost or "problem" in replies[sender]:
+            reason = lost[sender] if lost else replies[sender]["problem"]
+            raise HostsError([HostProblem(sender, f"cannot send to {receiver}: {reason}.")])
+        links[sender, receiver] = TcpLink(**replies[sender])
     return links
 
 
-def _lost(lost: Mapping[str, HostLostError]) -> list[Problem]:
-    return [Problem(host, f"was lost: {reason}.") for host, reason in lost.items()]
+def _raise_any(problems: Sequence[HostProblem]) -> None:
+    if problems:
+        raise HostsError(problems)

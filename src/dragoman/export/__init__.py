@@ -1,1 +1,1 @@
-"""Trained models in other libraries' formats, each with a model card."""
+"""Export of trained models to the formats of other libraries, with a model card."""

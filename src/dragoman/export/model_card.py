@@ -1,6 +1,6 @@
-"""The card of a model: what it was made of, what it can do and what it cannot, filled from its run.
+"""The model card of an export: architecture, scores, data, training and limits, from the events of the run.
 
-What the run did not record is said to be not known; nothing is guessed.
+Facts that the run did not record are reported as "not known"; nothing is guessed.
 """
 
 import json
@@ -16,51 +16,56 @@ from dragoman.events import CheckpointsAveraged, EvaluationDone, Event, RunEnded
 from dragoman.files import read_json, write_atomic
 from dragoman.model.architecture import Architecture, parameter_count
 from dragoman.model.model_folder import ModelDescription
+from dragoman.number_format import count, size, span
 from dragoman.run_folder import RunFolder
-from dragoman.terminal import count, size, span
 
 NOT_KNOWN = "not known"
 LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "safetensors": "dragoman"}
 
 
 @dataclass(frozen=True)
-class Circumstances:
-    """What a run does not record of itself."""
+class CardOptions:
+    """Facts for the card that a run does not record."""
 
     data: DataSet | None = None
-    """The data set, whose manifest names sources, sizes and licences."""
+    """The training data, whose manifest has sources, sizes and licences."""
     dollars_per_hour: float | None = None
-    """What each machine cost."""
+    """Price of each machine."""
 
 
 def write_card(
-    folder: Path, model: Path, description: ModelDescription, form: str, quantization: str, circumstances: Circumstances
+    folder: Path,
+    model: Path,
+    description: ModelDescription,
+    export_format: str,
+    quantization: str,
+    options: CardOptions,
 ) -> None:
-    """Write the card of an export into its folder, whose other files are there already."""
+    """Write the card into the folder of an export, after all other files: it reports their size."""
     events = _all_events(model)
     started = next((event for event in reversed(events) if isinstance(event, RunStarted)), None)
-    manifest = circumstances.data.manifest if circumstances.data is not None else None
+    manifest = options.data.manifest if options.data is not None else None
     if manifest is not None and started is not None and manifest.identity != started.data_hash:
         raise DragomanError(
             f"The run was trained on data {started.data_hash[:12]}, not on {manifest.identity[:12]}: "
-            "give the --data it had."
+            "give its own data set as --data."
         )
     languages = description.languages
     sections = [
-        _front_matter(languages, form),
-        f"# {languages.source} to {languages.target}, translated by a Transformer\n",
-        _what_it_is(folder, description.architecture, form, quantization, started),
-        _use(languages, form),
+        _front_matter(languages, export_format),
+        f"# {languages.source} to {languages.target}, translation with a Transformer\n",
+        _overview(folder, description.architecture, export_format, quantization, started),
+        _usage(languages, export_format),
         _scores(model, events),
         _data(manifest, started),
-        _training(events, started, circumstances),
+        _training(events, started, options),
         _limits(languages, manifest),
     ]
     write_atomic(folder / CARD_FILE, "\n".join(sections))
 
 
 def _all_events(model: Path) -> list[Event]:
-    """The events of all workers of the run that a checkpoint belongs to, if it does."""
+    """The events of all workers of the run that a checkpoint belongs to; empty if there is no run."""
     run = RunFolder(model.resolve().parent.parent)
     if not run.config.exists():
         return []
@@ -68,11 +73,12 @@ def _all_events(model: Path) -> list[Event]:
     return [event for rank in range(len(logs)) for event in run.events(rank)]
 
 
-def _front_matter(languages: Languages, form: str) -> str:
-    """What model hubs read: YAML, of which JSON is a part."""
+def _front_matter(languages: Languages, export_format: str) -> str:
+    """Metadata for model hubs, in YAML, which includes JSON."""
     codes = json.dumps([languages.source, languages.target])
     return (
-        f"---\nlanguage: {codes}\npipeline_tag: translation\nlibrary_name: {LIBRARIES[form]}\ntags: [dragoman]\n---\n"
+        f"---\nlanguage: {codes}\npipeline_tag: translation\nlibrary_name: {LIBRARIES[export_format]}\n"
+        "tags: [dragoman]\n---\n"
     )
 
 
@@ -84,7 +90,7 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-def _what_it_is(folder: Path, a: Architecture, form: str, quantization: str, started: RunStarted | None) -> str:
+def _overview(folder: Path, a: Architecture, export_format: str, quantization: str, started: RunStarted | None) -> str:
     parts = [f"{a.encoder_layers} + {a.decoder_layers} layers", f"{a.d_model} features", f"{a.heads} heads"]
     parts += [a.activation, a.norm, f"{a.positions} positions"]
     size_bytes = sum(file.stat().st_size for file in folder.iterdir())
@@ -92,32 +98,34 @@ def _what_it_is(folder: Path, a: Architecture, form: str, quantization: str, sta
         ("architecture", f"encoder-decoder Transformer: {', '.join(parts)}"),
         ("parameters", count(parameter_count(a))),
         ("vocabulary", f"{count(a.vocabulary)} rows, SentencePiece, shared by both languages"),
-        ("form", f"{form}, {quantization}"),
+        ("format", f"{export_format}, {quantization}"),
         ("size", size(size_bytes)),
-        ("made by", f"Dragoman {started.version}, torch {started.torch_version}" if started else NOT_KNOWN),
+        ("trained with", f"Dragoman {started.version}, torch {started.torch_version}" if started else NOT_KNOWN),
     )
 
 
-def _use(languages: Languages, form: str) -> str:
+def _usage(languages: Languages, export_format: str) -> str:
     lines = [
-        "## Use\n",
+        "## Usage\n",
         "```",
         f"dragoman translate FOLDER text.{languages.source} > text.{languages.target}",
     ]
-    if form == "ctranslate2":
+    if export_format == "ctranslate2":
         lines.append("dragoman serve FOLDER")
     return "\n".join([*lines, "```\n"])
 
 
 def _scores(model: Path, events: Sequence[Event]) -> str:
-    """Of the very weights if they were judged, else of the nearest before."""
+    """Scores of these weights if they were evaluated, else of the last evaluation before them."""
     state = model / "state.json"
     step = read_json(state)["step"] if state.exists() else None
     averaged = next((event for event in reversed(events) if isinstance(event, CheckpointsAveraged)), None)
-    judged = [event for event in events if isinstance(event, EvaluationDone) and (step is None or event.step <= step)]
-    if not judged:
-        return f"## Scores\n\n{NOT_KNOWN.capitalize()}: no evaluation of these weights was recorded.\n"
-    last = judged[-1]
+    evaluations = [
+        event for event in events if isinstance(event, EvaluationDone) and (step is None or event.step <= step)
+    ]
+    if not evaluations:
+        return f"## Scores\n\n{NOT_KNOWN.capitalize()}: the run recorded no evaluation of these weights.\n"
+    last = evaluations[-1]
     bleu, chrf, nll, subject = last.bleu, last.chrf, last.nll, f"step {count(last.step)}"
     if averaged is not None and model.name == "averaged":
         bleu, chrf, nll = averaged.bleu, averaged.chrf, averaged.nll
@@ -127,7 +135,7 @@ def _scores(model: Path, events: Sequence[Event]) -> str:
         for name, value, signature in (("BLEU", bleu, last.bleu_signature), ("chrF", chrf, last.chrf_signature))
         if value is not None
     ]
-    rows.append(("loss", f"{nll:.4f} nats a token"))
+    rows.append(("loss", f"{nll:.4f} nats per token"))
     return f"## Scores\n\nOn the validation set, in float32, at {subject}:\n\n{_table(*rows)}"
 
 
@@ -150,16 +158,16 @@ def _data(manifest: Manifest | None, started: RunStarted | None) -> str:
     return f"## Data\n\n{rows}\n" + "\n".join(sources) + "\n"
 
 
-def _training(events: Sequence[Event], started: RunStarted | None, circumstances: Circumstances) -> str:
+def _training(events: Sequence[Event], started: RunStarted | None, options: CardOptions) -> str:
     if started is None:
-        return f"## Training\n\n{NOT_KNOWN.capitalize()}: this model does not lie in the folder of a run.\n"
+        return f"## Training\n\n{NOT_KNOWN.capitalize()}: this model is not in a run folder.\n"
     ended = next((event for event in reversed(events) if isinstance(event, RunEnded)), None)
     steps = [event for event in events if isinstance(event, StepDone) and event.worker == 0]
     elapsed_s = ended.elapsed_s if ended else sum(step.step_s for step in steps)
     workers = {event.worker: event for event in events if isinstance(event, RunStarted)}
     hosts = {event.host for event in workers.values()}
     devices = sorted({event.device for event in workers.values()})
-    price = circumstances.dollars_per_hour
+    price = options.dollars_per_hour
     cost = NOT_KNOWN if price is None else f"{price * len(hosts) * elapsed_s / 3600:.2f} dollars"
     return "## Training\n\n" + _table(
         ("steps", count(max((step.step for step in steps), default=0))),
@@ -174,7 +182,8 @@ def _limits(languages: Languages, manifest: Manifest | None) -> str:
     sources = "its training text" if manifest is None else ", ".join(source.name for source in manifest.sources)
     return (
         "## Limits\n\n"
-        f"It translates from {languages.source} to {languages.target} only, sentence by sentence, and knows no more "
-        f"than {sources} told it. Names, rare words and other kinds of text come out worse than the scores say. It can "
-        "be fluent and wrong: let someone who knows both languages read what matters.\n"
+        f"The model translates from {languages.source} to {languages.target} only, sentence by sentence, and was "
+        f"trained only on {sources}. Names, rare words and other kinds of text are translated worse than the "
+        "scores suggest. Translations can be fluent and wrong: have important text checked by someone who knows "
+        "both languages.\n"
     )

@@ -1,1 +1,1 @@
-"""What the events of a run mean, in words: how long, how good, how fast, and what limits it. It never steers."""
+"""Meaning of a run's events: answers, diagnoses, forecasts, the report and the live page."""

@@ -1,26 +1,28 @@
-"""The form of everything that insight says: a verdict, its evidence, how sure it is, and what to do."""
+"""Form of every statement about a run: an answer with its evidence, its confidence and a remedy."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Sureness = Literal["measured", "likely", "not known"]
+Confidence = Literal["measured", "likely", "unknown"]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One question, answered. Where `alarm` is set, something should be done, and `remedy` says what."""
+    """The answer to one question about a run. A warning always has a remedy."""
 
     key: str
+    """Identifies the question, for scripts."""
     question: str
-    verdict: str
+    text: str
     evidence: list[str] = field(default_factory=list)
-    sure: Sureness = "measured"
+    confidence: Confidence = "measured"
     remedy: str = ""
-    alarm: bool = False
+    is_warning: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def not_known(key: str, question: str, why: str) -> Answer:
-    return Answer(key, question, f"Not known: {why}.", sure="not known")
+def unknown(key: str, question: str, reason: str) -> Answer:
+    """The answer where the measurements are missing."""
+    return Answer(key, question, f"Not known: {reason}.", confidence="unknown")

@@ -1,4 +1,4 @@
-"""What limits the speed of a run, and what went wrong in it. A healthy run gets an empty list."""
+"""Diagnoses: what limits the speed of a run, and what went wrong in it. A healthy run has none."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -6,257 +6,239 @@ from statistics import fmean
 
 from dragoman import events
 from dragoman.insight.answer import Answer
-from dragoman.insight.run_history import RunHistory, mean_of
-from dragoman.insight.validation_curve import FEWEST
-from dragoman.terminal import count, size, span
+from dragoman.insight.run_history import RunHistory
+from dragoman.insight.step_breakdown import mean_of, mean_part_s, measured_steps
+from dragoman.number_format import count, percent, size, span
 
-WINDOW = 1000
-"""Latest steps that verdicts on speed are about."""
-FEWEST_STEPS = 10
-"""Steps below which nothing is said about speed."""
-WAITING = 0.10
-"""Part of a step that waiting may take before it is worth a word."""
-MUCH = 0.25
-"""Part of a step from which on it is the bottleneck."""
-STALLED = 0.05
-"""Part of a run's time that may go into standing still for checkpoints."""
-RECOMPILED = 0.05
-"""Part of the time after the first steps that may go into compiling."""
-JUDGED = 0.30
-"""Part of a run's time that may go into evaluations."""
-FULL = 0.95
-"""Part of a machine's memory from which on it is about to run out."""
-HOT = 0.20
-"""Part of the time in which a GPU may lower its clocks for heat."""
+NOTICEABLE_WAIT = 0.10
+"""Part of step time from which a wait is reported."""
+BOTTLENECK_WAIT = 0.25
+"""Part of step time from which a wait is the bottleneck."""
+MIN_EXCHANGES = 5
+"""Exchanges that the diagnosis of a straggler needs."""
+STRAGGLER_CONSISTENCY = 0.7
+"""Part of the exchanges in which a straggler must be the slowest."""
+MIN_TREND_STEPS = 200
+"""Steps that the trend of the training loss needs."""
+CHECKPOINT_STALL_LIMIT = 0.05
+"""Part of a run's time that checkpoint stalls may take."""
+COMPILE_LIMIT = 0.05
+"""Part of step time, after the first steps, that compiling may take."""
+MIN_EVALUATIONS = 5
+"""Evaluations that a diagnosis of their cost needs."""
+EVALUATION_LIMIT = 0.30
+"""Part of a run's time that evaluations may take."""
+MEMORY_LIMIT = 0.95
+"""Part of a machine's memory that may be in use."""
+THROTTLE_LIMIT = 0.20
+"""Part of the time in which heat may lower a GPU's clocks."""
 
 
-def find_limits(story: RunHistory) -> list[Answer]:
-    """Everything that should be changed or known, the gravest first."""
+def diagnose(history: RunHistory) -> list[Answer]:
+    """All diagnoses of a run, the most severe first."""
     checks: tuple[Callable[[RunHistory], Iterator[Answer]], ...] = (
-        _diverging, _lost, _failed_saves, _stragglers, _starved, _recompiled, _stalled, _judged_often, _cut,
-        _full_memory, _hot,
+        _diverging, _lost_workers, _failed_checkpoints, _straggler, _data_wait, _recompiling, _checkpoint_stalls,
+        _evaluation_time, _out_of_memory, _memory_almost_full, _throttled,
     )  # fmt: skip
-    return [found for check in checks for found in check(story)]
+    return [found for check in checks for found in check(history)]
 
 
-def recent(story: RunHistory) -> list[events.StepDone]:
-    """The steps that verdicts on speed are about: none where there are too few, or their parts were not measured."""
-    steps = story.steady[-WINDOW:]
-    return steps if len(steps) >= FEWEST_STEPS and mean_of(steps, "compute_s") > 0 else []
-
-
-def exposed_data_s(step: events.StepDone) -> float:
-    """A GPU may compute earlier steps while Python waits for a batch: only what is left of the step was waited for."""
-    return min(step.data_s, max(0.0, step.step_s - step.compute_s))
-
-
-def _diverging(story: RunHistory) -> Iterator[Answer]:
-    skipped, back = story.of(events.StepSkipped), story.of(events.RolledBack)
+def _diverging(history: RunHistory) -> Iterator[Answer]:
+    skipped, rolled_back = history.incidents_of(events.StepSkipped), history.incidents_of(events.RolledBack)
+    key, question = "diverging", "Is training diverging?"
     remedy = (
         "Lower schedule.learning_rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken "
-        "pairs."
+        "pairs in the data."
     )
-    question = "Does training diverge?"
-    stuck = max((event.consecutive for event in skipped), default=0) >= (
-        story.setting("training", "max_skipped_steps") or 1
-    )
-    if back or stuck or (story.ended is not None and story.ended.reason == "diverged"):
-        yield Answer(
-            "diverging",
-            question,
-            f"Yes: the loss was not finite in {count(len(skipped))} steps, and the run went back {len(back)} times.",
-            [
-                *(f"skipped {event.consecutive} in a row up to step {count(event.step)}" for event in skipped[-1:]),
-                *(f"back from step {count(event.from_step)} to {count(event.to_step)}" for event in back),
-            ],
-            remedy=remedy,
-            alarm=True,
-        )
-        return
-    if len(story.steps) < 200:
-        return
-    part = len(story.steps) // 10
-    means = [fmean(step.nll for step in story.steps[n * part : (n + 1) * part]) for n in range(10)]
-    # The first step's is that of a model which knows nothing: nothing should be above it for long.
-    levels = [story.steps[0].nll, *means]
-    if means[-1] > 1.2 * min(levels[:-1]) and means[-2] > 1.1 * min(levels[:-2]):
-        at = story.steps[max(0, levels.index(min(levels)) - 1) * part].step
-        yield Answer(
-            "diverging",
-            question,
-            f"Yes: the training loss rose from {min(levels):.2f} to {means[-1]:.2f} since about step {count(at)}.",
-            ["training loss by tenths of the run: " + ", ".join(f"{mean:.2f}" for mean in means)],
-            sure="likely",
-            remedy=remedy,
-            alarm=True,
-        )
+    max_skipped_steps = history.setting("training", "max_skipped_steps") or 1
+    is_stuck = max((event.consecutive for event in skipped), default=0) >= max_skipped_steps
+    if rolled_back or is_stuck or (history.ended is not None and history.ended.reason == "diverged"):
+        evidence = [
+            *(f"{event.consecutive} steps in a row skipped, up to step {count(event.step)}" for event in skipped[-1:]),
+            *(f"rolled back from step {count(event.from_step)} to {count(event.to_step)}" for event in rolled_back),
+        ]
+        text = f"Yes: loss not finite in {count(len(skipped))} steps; {len(rolled_back)} rollbacks."
+        yield Answer(key, question, text, evidence, remedy=remedy, is_warning=True)
+    elif len(history.steps) >= MIN_TREND_STEPS:
+        tenth = len(history.steps) // 10
+        means = [fmean(step.nll for step in history.steps[n * tenth : (n + 1) * tenth]) for n in range(10)]
+        # The loss of the first step is that of an untrained model: nothing should stay above it.
+        levels = [history.steps[0].nll, *means]
+        if means[-1] > 1.2 * min(levels[:-1]) and means[-2] > 1.1 * min(levels[:-2]):
+            since = history.steps[max(0, levels.index(min(levels)) - 1) * tenth].step
+            rise = f"from {min(levels):.2f} to {means[-1]:.2f}"
+            text = f"Yes: the training loss has risen {rise} since about step {count(since)}."
+            evidence = ["training loss by tenths of the run: " + ", ".join(f"{mean:.2f}" for mean in means)]
+            yield Answer(key, question, text, evidence, confidence="likely", remedy=remedy, is_warning=True)
 
 
-def _lost(story: RunHistory) -> Iterator[Answer]:
-    lost = story.of(events.WorkersLost)
-    if lost:
+def _lost_workers(history: RunHistory) -> Iterator[Answer]:
+    losses = history.incidents_of(events.WorkersLost)
+    if losses:
         evidence = [
             f"after step {count(event.step)}: {', '.join(event.workers) or 'a connection'} ({event.reason})"
-            for event in lost
+            for event in losses
         ]
-        gone = Counter(worker.partition(" (")[0] for event in lost for worker in event.workers)
-        who = ", ".join(f"{name} {times} times" if times > 1 else name for name, times in gone.items())
+        times_lost = Counter(worker.partition(" (")[0] for event in losses for worker in event.workers)
+        lost = ", ".join(f"{worker} {times} times" if times > 1 else worker for worker, times in times_lost.items())
         yield Answer(
             "lost",
-            "Were machines lost?",
-            f"Yes: {who or 'connections failed'}.",
+            "Were workers lost?",
+            f"Yes: {lost or 'connections failed'}.",
             evidence,
-            remedy="Look at the machine that is named: its power, its memory, its network. "
-            "`dragoman launch --elastic` goes on without it meanwhile.",
-            alarm=True,
+            remedy="Check that machine's power, memory and network. With `dragoman launch --elastic` the others "
+            "continue without it.",
+            is_warning=True,
         )
 
 
-def _failed_saves(story: RunHistory) -> Iterator[Answer]:
-    failed = story.of(events.CheckpointFailed)
+def _failed_checkpoints(history: RunHistory) -> Iterator[Answer]:
+    failed = history.incidents_of(events.CheckpointFailed)
     if failed:
         yield Answer(
             "checkpoint-failed",
             "Are checkpoints written?",
             f"Not all: {len(failed)} could not be written.",
             [f"step {count(event.step)}: {event.reason}" for event in failed[-3:]],
-            remedy="Make room on the disk; older checkpoints are kept.",
-            alarm=True,
+            remedy="Free disk space. Older checkpoints are kept.",
+            is_warning=True,
         )
 
 
-def _stragglers(story: RunHistory) -> Iterator[Answer]:
-    steps = [step for step in recent(story) if len(step.ready_s) > 1]
-    if len(steps) < FEWEST or len({len(step.ready_s) for step in steps}) > 1:
+def _straggler(history: RunHistory) -> Iterator[Answer]:
+    exchanges = [step for step in measured_steps(history) if len(step.ready_s) > 1]
+    if len(exchanges) < MIN_EXCHANGES or len({len(step.ready_s) for step in exchanges}) > 1:
         return
-    world = len(steps[0].ready_s)
-    ready_s = [fmean(step.ready_s[rank] for step in steps) for rank in range(world)]
+    world = len(exchanges[0].ready_s)
+    ready_s = [fmean(step.ready_s[rank] for step in exchanges) for rank in range(world)]
     slowest = max(range(world), key=ready_s.__getitem__)
-    others_s = fmean(spent for rank, spent in enumerate(ready_s) if rank != slowest)
-    met = [max(range(world), key=step.ready_s.__getitem__) for step in steps]
-    # Meetings may be several steps apart: what the others wait is spread over them.
-    step_s = sum(step.step_s for step in recent(story)) / len(steps)
-    waited = (ready_s[slowest] - others_s) / step_s
-    if waited < WAITING or met.count(slowest) < 0.7 * len(met):
+    others_s = fmean(seconds for rank, seconds in enumerate(ready_s) if rank != slowest)
+    times_slowest = sum(max(range(world), key=step.ready_s.__getitem__) == slowest for step in exchanges)
+    # Exchanges may be several steps apart: the wait is a share of the time between them.
+    interval_s = sum(step.step_s for step in measured_steps(history)) / len(exchanges)
+    wait = (ready_s[slowest] - others_s) / interval_s
+    if wait < NOTICEABLE_WAIT or times_slowest < STRAGGLER_CONSISTENCY * len(exchanges):
         return
-    named = story.workers[slowest] if slowest < len(story.workers) else f"worker {slowest}"
+    straggler = history.workers[slowest] if slowest < len(history.workers) else f"worker {slowest}"
     yield Answer(
         "straggler",
-        "Does one worker hold up the others?",
-        f"Yes: {named} takes {span(ready_s[slowest])} where the others take {span(others_s)}; they wait for it for "
-        f"{waited:.0%} of the time.",
+        "Is one worker slowing down the others?",
+        f"Yes: {straggler} needs {span(ready_s[slowest])} to be ready to exchange, the others {span(others_s)}; "
+        f"straggler wait is {percent(wait)} of the time.",
         [
-            f"slowest in {met.count(slowest)} of {len(met)} exchanges, steps {steps[0].step:,} to {steps[-1].step:,}",
-            "ready after " + ", ".join(f"{spent:.3f} s" for spent in ready_s) + " by rank",
+            f"slowest in {times_slowest} of {len(exchanges)} exchanges, steps {exchanges[0].step:,} to "
+            f"{exchanges[-1].step:,}",
+            "time until ready, by rank: " + ", ".join(f"{seconds:.3f} s" for seconds in ready_s),
         ],
-        remedy="Let shares follow the machines' speeds with training.shares=auto, look for what else runs there, or go "
-        "on without it.",
-        alarm=True,
+        remedy="Set training.shares=auto, so that each worker's share of the batch follows its speed; check what else "
+        "runs on that machine; or train without it.",
+        is_warning=True,
     )
 
 
-def _starved(story: RunHistory) -> Iterator[Answer]:
-    steps = recent(story)
-    if not steps:
-        return
-    waited_s, step_s = fmean(exposed_data_s(step) for step in steps), mean_of(steps, "step_s")
-    if waited_s > WAITING * step_s:
+def _data_wait(history: RunHistory) -> Iterator[Answer]:
+    steps = measured_steps(history)
+    wait_s, step_s = mean_part_s(steps, "data wait"), mean_of(steps, "step_s")
+    if wait_s > NOTICEABLE_WAIT * step_s:
         yield Answer(
             "input",
-            "Does training wait for its data?",
-            f"Yes: {waited_s / step_s:.0%} of each step.",
-            [f"{waited_s:.3f} s of {step_s:.3f} s, steps {steps[0].step:,} to {steps[-1].step:,}"],
-            remedy="Put the data set on a local disk, free a core for the thread that makes batches, or use larger "
+            "Does training wait for data?",
+            f"Yes: {percent(wait_s / step_s)} of step time.",
+            [f"{wait_s:.3f} s of a {step_s:.3f} s step, steps {steps[0].step:,} to {steps[-1].step:,}"],
+            remedy="Put the data set on a local disk, leave a CPU core free for the data loader, or use larger "
             "batches.",
-            alarm=True,
+            is_warning=True,
         )
 
 
-def _stalled(story: RunHistory) -> Iterator[Answer]:
-    stall_s = sum(saved.stall_s for saved in story.checkpoints)
-    if len(story.checkpoints) > 1 and stall_s > STALLED * story.elapsed_s:
-        saved = story.checkpoints[-1]
-        speed = saved.size_bytes / max(saved.write_s, 1e-9)
-        yield Answer(
-            "checkpoint-stalls",
-            "Does training stand still for checkpoints?",
-            f"Yes: {stall_s / story.elapsed_s:.0%} of the time.",
-            [
-                f"{len(story.checkpoints)} checkpoints held training up for {span(stall_s)}",
-                f"the last one, {size(saved.size_bytes)}, was written at {size(speed)}/s",
-            ],
-            remedy="Save more seldom with checkpoint.every, or write to a faster disk.",
-            alarm=True,
-        )
-
-
-def _recompiled(story: RunHistory) -> Iterator[Answer]:
-    steps = recent(story)
-    compiled_s, steps_s = sum(step.compile_s for step in steps), sum(step.step_s for step in steps)
-    if compiled_s > RECOMPILED * steps_s > 0:
-        again = [step for step in steps if step.compile_s > 0]
+def _recompiling(history: RunHistory) -> Iterator[Answer]:
+    steps = measured_steps(history)
+    compile_s, steps_s = sum(step.compile_s for step in steps), sum(step.step_s for step in steps)
+    if compile_s > COMPILE_LIMIT * steps_s > 0:
+        compiling = [step for step in steps if step.compile_s > 0]
         yield Answer(
             "compiling",
-            "Does torch compile again and again?",
-            f"Yes: for {compiled_s / steps_s:.0%} of the time, in {len(again)} steps.",
-            [f"steps {again[0].step:,} to {again[-1].step:,}, {span(compiled_s)} in all"],
-            remedy="Shapes change that should not: report it with this run's report, and meanwhile leave "
+            "Does torch recompile again and again?",
+            f"Yes: {percent(compile_s / steps_s)} of the time, in {len(compiling)} steps.",
+            [f"steps {compiling[0].step:,} to {compiling[-1].step:,}, {span(compile_s)} in total"],
+            remedy="Shapes change that should be static: file a bug with this report. Until then, leave "
             "training.micro_batch_tokens at its default.",
-            alarm=True,
+            is_warning=True,
         )
 
 
-def _judged_often(story: RunHistory) -> Iterator[Answer]:
-    spent_s = sum(done.evaluation_s for done in story.evaluations)
-    if len(story.evaluations) >= FEWEST and spent_s > JUDGED * story.elapsed_s:
+def _checkpoint_stalls(history: RunHistory) -> Iterator[Answer]:
+    stall_s = sum(saved.stall_s for saved in history.checkpoints)
+    if len(history.checkpoints) > 1 and stall_s > CHECKPOINT_STALL_LIMIT * history.elapsed_s:
+        last = history.checkpoints[-1]
+        bytes_per_s = last.size_bytes / max(last.write_s, 1e-9)
+        yield Answer(
+            "checkpoint-stalls",
+            "Do checkpoints stall training?",
+            f"Yes: {percent(stall_s / history.elapsed_s)} of the time.",
+            [
+                f"{len(history.checkpoints)} checkpoints stalled training for {span(stall_s)}",
+                f"the last one, {size(last.size_bytes)}, was written at {size(bytes_per_s)}/s",
+            ],
+            remedy="Save less often with checkpoint.every, or write to a faster disk.",
+            is_warning=True,
+        )
+
+
+def _evaluation_time(history: RunHistory) -> Iterator[Answer]:
+    evaluations_s = sum(done.evaluation_s for done in history.evaluations)
+    if len(history.evaluations) >= MIN_EVALUATIONS and evaluations_s > EVALUATION_LIMIT * history.elapsed_s:
         yield Answer(
             "evaluation",
             "Do evaluations take much time?",
-            f"Yes: {spent_s / story.elapsed_s:.0%} of it.",
-            [f"{len(story.evaluations)} evaluations took {span(spent_s)} of {span(story.elapsed_s)}"],
-            remedy="Evaluate more seldom with evaluation.every, or translate fewer lines with evaluation.sentences.",
-            alarm=True,
+            f"Yes: {percent(evaluations_s / history.elapsed_s)} of the run.",
+            [f"{len(history.evaluations)} evaluations took {span(evaluations_s)} of {span(history.elapsed_s)}"],
+            remedy="Evaluate less often with evaluation.every, or translate fewer sentences with evaluation.sentences.",
+            is_warning=True,
         )
 
 
-def _cut(story: RunHistory) -> Iterator[Answer]:
-    cuts = story.of(events.MicroBatchesSplit)
-    if cuts:
+def _out_of_memory(history: RunHistory) -> Iterator[Answer]:
+    splits = history.incidents_of(events.MicroBatchesSplit)
+    if splits:
+        times = "once" if len(splits) == 1 else f"{len(splits)} times"
         yield Answer(
-            "memory-cuts",
+            "out-of-memory",
             "Did batches fit into memory?",
-            f"Not at first: shares were cut {len(cuts)} times, at last into {cuts[-1].micro_batches} pieces. Training "
-            "is exact all the same.",
-            [f"step {count(cut.step)} on worker {cut.worker}: {cut.reason}" for cut in cuts[-3:]],
-            remedy="Lower training.micro_batch_tokens, so that the next run need not find out; or use batch.tokens.",
-            alarm=True,
+            f"Not at first: out of memory {times}, now {splits[-1].micro_batches} micro-batches per step. The loss is "
+            "not affected.",
+            [f"step {count(event.step)} on worker {event.worker}: {event.reason}" for event in splits[-3:]],
+            remedy="Lower training.micro_batch_tokens, so that the next run fits from the start, or lower "
+            "batch.tokens.",
+            is_warning=True,
         )
 
 
-def _full_memory(story: RunHistory) -> Iterator[Answer]:
-    for host, looks in story.sensed.items():
-        used = looks[-1].memory_used_bytes / looks[-1].memory_bytes
-        if used > FULL:
+def _memory_almost_full(history: RunHistory) -> Iterator[Answer]:
+    for host, readings in history.host_readings.items():
+        used = readings[-1].memory_used_bytes / readings[-1].memory_bytes
+        if used > MEMORY_LIMIT:
             yield Answer(
                 "memory",
-                "Does a machine run out of memory?",
-                f"{host} is about to: {used:.0%} of {size(looks[-1].memory_bytes)} are in use.",
-                remedy="End what else runs there, or start fewer workers on it.",
-                alarm=True,
+                "Is a machine running out of memory?",
+                f"Yes: {percent(used)} of {size(readings[-1].memory_bytes)} in use on {host}.",
+                [f"{size(readings[-1].memory_used_bytes)} used at the latest reading"],
+                remedy="Stop other processes there, or start fewer workers on it.",
+                is_warning=True,
             )
 
 
-def _hot(story: RunHistory) -> Iterator[Answer]:
-    for host, looks in story.sensed.items():
-        hot = [gpu for look in looks for gpu in look.gpus if "heat" in gpu["throttled"]]
-        seen = [gpu for look in looks for gpu in look.gpus]
-        if seen and len(hot) > HOT * len(seen):
-            warm = fmean(gpu["temperature_c"] for gpu in hot)
+def _throttled(history: RunHistory) -> Iterator[Answer]:
+    for host, readings in history.host_readings.items():
+        gpus = [gpu for reading in readings for gpu in reading.gpus]
+        hot = [gpu for gpu in gpus if "heat" in gpu["throttled"]]
+        if gpus and len(hot) > THROTTLE_LIMIT * len(gpus):
+            temperature_c = fmean(gpu["temperature_c"] for gpu in hot)
             yield Answer(
                 "throttled",
-                "Do GPUs lower their clocks?",
-                f"Yes: on {host}, for heat, in {len(hot) / len(seen):.0%} of the time.",
-                [f"{warm:.0f} degrees, {fmean(gpu['clock_mhz'] for gpu in hot):,.0f} MHz then"],
-                remedy="Cool the machine, or lower the GPU's power limit.",
-                alarm=True,
+                "Are GPUs throttled?",
+                f"Yes: on {host}, because of heat, {percent(len(hot) / len(gpus))} of the time.",
+                [f"{temperature_c:.0f} °C and {fmean(gpu['clock_mhz'] for gpu in hot):,.0f} MHz while throttled"],
+                remedy="Improve the cooling, or lower the GPU's power limit.",
+                is_warning=True,
             )

@@ -1,4 +1,4 @@
-"""When a run will be done, and what it costs."""
+"""Remaining time of a run, and its cost."""
 
 import math
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ RECENT_EVALUATIONS = 3
 
 
 @dataclass(frozen=True)
-class Left:
-    """What is still to come."""
+class RemainingTime:
+    """Time until the run ends."""
 
     steps_s: float
     evaluations_s: float
@@ -23,25 +23,27 @@ class Left:
         return self.steps_s + self.evaluations_s + self.checkpoints_s
 
 
-def time_left(story: RunHistory) -> Left | None:
-    """From the latest steps, evaluations and checkpoints; None before the first step."""
-    if not story.steady:
+def estimate_remaining_time(history: RunHistory) -> RemainingTime | None:
+    """Estimate from the latest steps, evaluations and checkpoints; None before the first step."""
+    if not history.steady_steps:
         return None
-    steps_left = max(0, story.total_steps - story.step)
-    step_s = fmean(step.step_s for step in story.steady[-RECENT_STEPS:])
-    every = story.setting("evaluation", "every")
-    # An average of checkpoints is judged like they were.
-    evaluations_left = _left(story, every) + bool(story.setting("checkpoint", "average") and steps_left)
-    evaluation_s = _mean([done.evaluation_s for done in story.evaluations[-RECENT_EVALUATIONS:]])
-    saves_left = _left(story, story.setting("checkpoint", "every"))
-    stall_s = _mean([saved.stall_s for saved in story.checkpoints[-RECENT_EVALUATIONS:]])
-    return Left(steps_left * step_s, evaluations_left * evaluation_s, max(saves_left, evaluations_left) * stall_s)
+    steps = max(0, history.total_steps - history.step)
+    step_s = fmean(step.step_s for step in history.steady_steps[-RECENT_STEPS:])
+    evaluations = _remaining_count(history, history.setting("evaluation", "every"))
+    if history.setting("checkpoint", "average") and steps:
+        evaluations += 1  # The average of checkpoints is evaluated too.
+    evaluation_s = _mean([done.evaluation_s for done in history.evaluations[-RECENT_EVALUATIONS:]])
+    # A checkpoint is also saved after every evaluation.
+    checkpoints = max(_remaining_count(history, history.setting("checkpoint", "every")), evaluations)
+    stall_s = _mean([saved.stall_s for saved in history.checkpoints[-RECENT_EVALUATIONS:]])
+    return RemainingTime(steps * step_s, evaluations * evaluation_s, checkpoints * stall_s)
 
 
-def _left(story: RunHistory, every: int | None) -> int:
-    if not every or story.step >= story.total_steps:
+def _remaining_count(history: RunHistory, every: int | None) -> int:
+    """Occurrences still to come of what happens every so many steps and at the end."""
+    if not every or history.step >= history.total_steps:
         return 0
-    return math.ceil(story.total_steps / every) - story.step // every
+    return math.ceil(history.total_steps / every) - history.step // every
 
 
 def _mean(values: list[float]) -> float:
@@ -49,23 +51,25 @@ def _mean(values: list[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Money, in the recipe's currency."""
+class HourlyCost:
+    """Price of all machines together, in the recipe's currency."""
 
-    per_hour: float
+    price_per_hour: float
     currency: str
 
-    def of(self, seconds: float) -> float:
-        return self.per_hour * seconds / 3600
+    def amount(self, seconds: float) -> float:
+        return self.price_per_hour * seconds / 3600
 
-    def words(self, seconds: float) -> str:
-        return f"{self.of(seconds):,.2f} {self.currency}"
+    def format(self, seconds: float) -> str:
+        return f"{self.amount(seconds):,.2f} {self.currency}"
 
 
-def cost_of(story: RunHistory) -> Cost | None:
-    """What all machines cost an hour; None where the recipe names no price for each."""
-    prices = story.setting("money", "price_per_hour") or []
-    hosts = len(story.hosts)
+def find_hourly_cost(history: RunHistory) -> HourlyCost | None:
+    """The hourly cost of all machines; None unless the recipe has one price, or one for each machine."""
+    prices = history.setting("money", "price_per_hour") or []
+    hosts = len(history.hosts)
     if len(prices) == 1:
-        return Cost(prices[0] * hosts, story.setting("money", "currency"))
-    return Cost(sum(prices), story.setting("money", "currency")) if prices and len(prices) == hosts else None
+        return HourlyCost(prices[0] * hosts, history.setting("money", "currency"))
+    if prices and len(prices) == hosts:
+        return HourlyCost(sum(prices), history.setting("money", "currency"))
+    return None

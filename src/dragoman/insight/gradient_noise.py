@@ -1,9 +1,9 @@
-"""How noisy gradients are, and what that says about the size of a batch.
+"""Gradient noise scale, and what it says about the batch size (McCandlish et al. 2018).
 
-A worker's gradient is the true one plus noise that falls with its tokens. How much more the workers' own gradients
-measure than their mean therefore tells both apart, at no cost but a norm (McCandlish et al. 2018). Their ratio is a
-number of tokens: batches that are much smaller waste no token but need more steps, batches that are much larger need as
-many steps and waste tokens.
+A worker's gradient is the true gradient plus noise that falls with its number of tokens. The workers' own gradients are
+therefore larger than their mean, and the difference separates noise from signal at the cost of one norm. Their ratio is
+a number of tokens: a much smaller batch wastes no tokens but needs more steps; a much larger one needs as many steps
+and wastes tokens.
 """
 
 from collections.abc import Sequence
@@ -11,45 +11,44 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dragoman.events import StepDone
-from dragoman.terminal import count
+from dragoman.number_format import count
 
-FEWEST = 10
-"""Measurements below which the noise drowns in its own noise."""
-FAR = 4.0
-"""A batch that is so many times larger or smaller than the noise scale is worth a word."""
+MIN_MEASUREMENTS = 10
+"""Fewer measurements give no useful estimate."""
+UNSUITABLE_FACTOR = 4.0
+"""A batch that differs from the noise scale by this factor is called too small or too large."""
 
 
 @dataclass(frozen=True)
-class Noise:
-    """The noise scale of the gradient, beside the batch that it was measured with."""
+class GradientNoise:
+    """Noise scale of the gradient, with the batch size it was measured at."""
 
-    tokens: float
+    scale_tokens: float
     batch_tokens: float
     measurements: int
 
-    @property
-    def words(self) -> str:
-        if self.tokens > FAR * self.batch_tokens:
-            advice = "batches are small: larger ones, on more machines, would save as many steps as they add tokens"
-        elif self.tokens < self.batch_tokens / FAR:
-            advice = "batches are large: smaller ones would learn as much in a step"
+    def describe(self) -> str:
+        if self.scale_tokens > UNSUITABLE_FACTOR * self.batch_tokens:
+            advice = "the batch is small; a larger one, on more machines, needs fewer steps in the same proportion"
+        elif self.scale_tokens < self.batch_tokens / UNSUITABLE_FACTOR:
+            advice = "the batch is large; a smaller one would learn as much per step"
         else:
-            advice = "the batch suits it"
+            advice = "the batch size is suitable"
         return (
-            f"the gradient's noise scale is about {count(self.tokens)} target tokens, and a batch has "
-            f"{count(self.batch_tokens)}: {advice} ({self.measurements} measurements)"
+            f"gradient noise scale about {count(self.scale_tokens)} target tokens, batch {count(self.batch_tokens)}: "
+            f"{advice} ({self.measurements} measurements)"
         )
 
 
-def gradient_noise(steps: Sequence[StepDone]) -> Noise | None:
-    """From the steps in which it was measured; None where those are too few, or say nothing."""
+def estimate_gradient_noise(steps: Sequence[StepDone]) -> GradientNoise | None:
+    """Estimate from the steps that measured it; None if they are too few or inconclusive."""
     measured = [step for step in steps if step.worker_gradient_norm_sq > 0 and len(step.ready_s) > 1]
-    if len(measured) < FEWEST:
+    if len(measured) < MIN_MEASUREMENTS:
         return None
-    # Both are estimates a step: of noise times tokens, and of the true gradient's square norm. Means come first.
+    # Each step estimates noise times tokens, and the true gradient's squared norm. The ratio is taken of their means.
     variances = [(step.worker_gradient_norm_sq - step.gradient_norm**2) / (len(step.ready_s) - 1) for step in measured]
     noise = fmean(variance * step.target_tokens for variance, step in zip(variances, measured, strict=True))
     signal = fmean(step.gradient_norm**2 - variance for variance, step in zip(variances, measured, strict=True))
     if noise <= 0 or signal <= 0:
         return None
-    return Noise(noise / signal, fmean(step.target_tokens for step in measured), len(measured))
+    return GradientNoise(noise / signal, fmean(step.target_tokens for step in measured), len(measured))

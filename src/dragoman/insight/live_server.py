@@ -1,4 +1,4 @@
-"""The live page: a small server that tells browsers what is new in the logs of runs."""
+"""Server of the live page: sends browsers a new summary whenever the logs of the runs grow."""
 
 import asyncio
 import secrets
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from rich.console import Console
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -19,87 +18,98 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from dragoman.insight.page import render, to_script_json
-from dragoman.insight.run_history import Logs
-from dragoman.insight.run_summary import digest
+from dragoman.insight.run_history import RunLogReader
+from dragoman.insight.run_summary import summarize
 from dragoman.ports import bind_socket, url_to_open
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-LOOK_S = 1.0
-"""How often the logs are looked at."""
-GRACE_S = 5
-"""For pages that are being read when the server is told to stop."""
-QUIET_S = 15.0
-"""How long a browser may hear nothing: a run that falls silent must be seen to do so."""
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
+POLL_INTERVAL_S = 1.0
+"""Interval between two looks at the logs."""
+SHUTDOWN_GRACE_S = 5
+"""Time for open requests to finish when the server stops."""
+MAX_QUIET_S = 15.0
+"""Longest time without a message to the browser, so that it shows a run that stopped responding."""
 
 
-class Watch:
-    """Runs that are watched, by any number of browsers."""
+class WatchedRuns:
+    """The runs of a live page, shared by all browsers."""
 
     def __init__(self, runs: Sequence[Path]) -> None:
-        self._logs = [Logs(run) for run in runs]
+        self._readers = [RunLogReader(run) for run in runs]
         self._lock = threading.Lock()
-        self._edition = 0
+        self._version = 0
         self.refresh()
-        self.digests()  # A folder that has not begun is told at once, and not to each browser.
+        self.summaries()  # Raises now, and not in each browser, if a run has not started.
 
     def refresh(self) -> int:
-        """Read on. Gives a number that grows whenever something happened: each browser has its own place in it."""
+        """Read new events. Returns a version that grows whenever there were any."""
         with self._lock:
-            found = [logs.refresh() for logs in self._logs]
-            self._edition += any(found)
-            return self._edition
+            found = [reader.read_new() for reader in self._readers]
+            self._version += any(found)
+            return self._version
 
-    def digests(self) -> list[dict[str, Any]]:
+    def summaries(self) -> list[dict[str, Any]]:
         with self._lock:
-            return [digest(logs.story(), time.time()) for logs in self._logs]
+            return [summarize(reader.history(), time.time()) for reader in self._readers]
 
 
-def make_app(watch: Watch, token: str | None, is_ending: Callable[[], bool] = lambda: False) -> Starlette:
-    """The page, and what is new in it. Where there is a token, nobody gets anything without it."""
+class LiveServer:
+    """Listens as soon as it is created. Outside of the loopback interface, requests need the token in its address."""
 
-    def refused(request: Request) -> Response | None:
+    def __init__(self, runs: Sequence[Path], host: str, port: int) -> None:
+        token = None if host in LOOPBACK_HOSTS else secrets.token_urlsafe(16)
+        watched = WatchedRuns(runs)
+        self._socket = bind_socket(host, port)
+        self._socket.listen()  # A browser that connects before `serve` waits instead of being refused.
+        self.address = f"{url_to_open(host, self._socket.getsockname()[1])}/" + (f"?token={token}" if token else "")
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                make_app(watched, token, lambda: self._server.should_exit),
+                log_level="warning",
+                ws="none",
+                server_header=False,
+                timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+            )
+        )
+
+    def serve(self) -> None:
+        """Serve until the process is interrupted."""
+        self._server.run(sockets=[self._socket])
+
+
+def make_app(watched: WatchedRuns, token: str | None, is_stopping: Callable[[], bool] = lambda: False) -> Starlette:
+    """The page and its event stream. If there is a token, every request must carry it."""
+
+    def refuse(request: Request) -> Response | None:
         if token is None or secrets.compare_digest(request.query_params.get("token", ""), token):
             return None
-        return PlainTextResponse("Give the token: open the address that `dragoman watch` printed.\n", 403)
+        return PlainTextResponse("Token missing: open the address that `dragoman watch` printed.\n", 403)
 
     async def page(request: Request) -> Response:
-        return refused(request) or HTMLResponse(
-            await run_in_threadpool(lambda: render(watch.digests(), live=True)),
+        return refuse(request) or HTMLResponse(
+            await run_in_threadpool(lambda: render(watched.summaries(), live=True)),
             headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"},
         )
 
     async def events(request: Request) -> Response:
-        return refused(request) or StreamingResponse(
-            _news(watch, is_ending), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        return refuse(request) or StreamingResponse(
+            stream_updates(watched, is_stopping),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store"},
         )
 
-    # A page elsewhere could have its own name lead to this machine, and read what no token protects.
-    guards = [] if token else [Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])]
-    return Starlette(routes=[Route("/", page), Route("/events", events)], middleware=guards)
+    # Against DNS rebinding: without a token, a foreign page could read this server under its own host name.
+    middleware = [] if token else [Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])]
+    return Starlette(routes=[Route("/", page), Route("/events", events)], middleware=middleware)
 
 
-async def _news(watch: Watch, is_ending: Callable[[], bool]) -> AsyncIterator[str]:
-    """The whole digest, whenever something happened: it is small, and whoever missed some is up to date again."""
-    told, told_at_s = 0, time.monotonic()
-    while not is_ending():
-        edition = await run_in_threadpool(watch.refresh)
-        if edition > told or time.monotonic() - told_at_s > QUIET_S:
-            told, told_at_s = edition, time.monotonic()
-            content = await run_in_threadpool(lambda: to_script_json({"runs": watch.digests()}))
+async def stream_updates(watched: WatchedRuns, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:
+    """Server-sent events. Each holds the complete summaries: they are small, and a browser may miss some."""
+    sent_version, sent_at_s = 0, time.monotonic()
+    while not is_stopping():
+        version = await run_in_threadpool(watched.refresh)
+        if version > sent_version or time.monotonic() - sent_at_s > MAX_QUIET_S:
+            sent_version, sent_at_s = version, time.monotonic()
+            content = await run_in_threadpool(lambda: to_script_json({"runs": watched.summaries()}))
             yield f"data: {content}\n\n"
-        await asyncio.sleep(LOOK_S)
-
-
-def serve(runs: Sequence[Path], host: str, port: int, console: Console) -> None:
-    """Show runs until told to stop."""
-    token = None if host in LOOPBACK else secrets.token_urlsafe(16)
-    watch = Watch(runs)
-    listening = bind_socket(host, port)
-    listening.listen()  # Whoever opens the address as soon as it is printed waits, and is not refused.
-    address = f"{url_to_open(host, listening.getsockname()[1])}/" + (f"?token={token}" if token else "")
-    console.print(f"Open {address}  Ctrl-C ends the page, not the training.", highlight=False, soft_wrap=True)
-    app = make_app(watch, token, lambda: server.should_exit)
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", ws="none", server_header=False, timeout_graceful_shutdown=GRACE_S)
-    )
-    server.run(sockets=[listening])
+        await asyncio.sleep(POLL_INTERVAL_S)

@@ -1,73 +1,91 @@
-"""A run as the page shows it: plain JSON, small whatever the length of the run."""
+"""Summary of a run as JSON, for the page and for scripts. Its size is bounded, whatever the length of the run."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from rich.text import Text
 
 from dragoman import events
 from dragoman.events import StepDone
-from dragoman.insight.answers import answer_all, in_short
-from dragoman.insight.diagnoses import exposed_data_s, find_limits
-from dragoman.insight.forecast import cost_of, time_left
-from dragoman.insight.run_history import LATEST_STEPS, RunHistory, mean_of
-from dragoman.telemetry.event_messages import sentence
+from dragoman.insight.answer import Answer
+from dragoman.insight.answers import answer_all
+from dragoman.insight.diagnoses import diagnose
+from dragoman.insight.forecast import estimate_remaining_time, find_hourly_cost
+from dragoman.insight.run_history import WORKER_STEPS, RunHistory
+from dragoman.insight.step_breakdown import STEP_PARTS, mean_of, mean_part_s
+from dragoman.telemetry.event_messages import message_for
 
-MOST_POINTS = 800
-"""Of a curve: more than a screen has columns for would only cost time."""
-MOST_SAMPLES = 12
-MOST_INCIDENTS = 200
+MAX_POINTS = 800
+"""Of a curve: a screen has hardly more columns."""
+MAX_BREAKDOWN_POINTS = 200
+MAX_SENSOR_POINTS = 60
+MAX_SAMPLES = 12
+MAX_INCIDENTS = 200
+MIN_HEADLINES = 3
 
 Json = dict[str, Any]
 
 
-def digest(story: RunHistory, now_s: float) -> Json:
-    """Everything that is shown."""
-    left, cost = time_left(story), cost_of(story)
-    started = story.started
+def summarize(history: RunHistory, now_s: float) -> Json:
+    """Everything that the page shows."""
+    remaining, cost = estimate_remaining_time(history), find_hourly_cost(history)
+    diagnoses, answers = diagnose(history), answer_all(history)
+    started, state = history.started, history.state(now_s)
     return {
-        "run": story.name,
-        "state": story.state(now_s),
-        "step": story.step,
-        "total_steps": story.total_steps,
-        "elapsed_s": story.elapsed_s,
-        "left_s": left.total_s if left is not None and story.ended is None else None,
-        "cost": None if cost is None else {"spent": cost.of(story.elapsed_s), "currency": cost.currency},
-        "short": in_short(story, now_s),
-        "limits": [answer.to_json() for answer in find_limits(story)],
-        "answers": [answer.to_json() for answer in answer_all(story)],
+        "run": history.name,
+        "state": state,
+        "step": history.step,
+        "total_steps": history.total_steps,
+        "elapsed_s": history.elapsed_s,
+        "remaining_s": remaining.total_s if remaining is not None and history.ended is None else None,
+        "cost": None if cost is None else {"spent": cost.amount(history.elapsed_s), "currency": cost.currency},
+        "headlines": headlines(diagnoses, answers, state),
+        "diagnoses": [diagnosis.to_json() for diagnosis in diagnoses],
+        "answers": [answer.to_json() for answer in answers],
         "about": {
-            "workers": story.workers,
+            "workers": history.workers,
             "device": started.device,
             "precision": started.precision,
             "parameters": started.parameters,
             "version": started.version,
             "torch": started.torch_version,
         },
-        "curves": _curves(story),
-        "evaluations": [_evaluation(done) for done in story.evaluations],
-        "anatomy": _anatomy(story),
-        "workers": _workers(story),
-        "hosts": [_host(host, looks) for host, looks in story.sensed.items()],
+        "curves": _curves(history),
+        "evaluations": [_evaluation(done) for done in history.evaluations],
+        "step_breakdown": _step_breakdown(history),
+        "workers": _workers(history),
+        "hosts": [_host(host, readings) for host, readings in history.host_readings.items()],
         "checkpoints": [
             {"step": saved.step, "name": saved.name, "bytes": saved.size_bytes, "stall_s": saved.stall_s}
-            for saved in story.checkpoints
+            for saved in history.checkpoints
         ],
-        "samples": _samples(story),
-        "incidents": _incidents(story),
+        "samples": _samples(history),
+        "incidents": _incidents(history),
     }
 
 
-def buckets(items: Sequence[Any], most: int = MOST_POINTS) -> list[Sequence[Any]]:
-    """At most so many groups of neighbours, of equal size but for the last."""
-    size = max(1, math.ceil(len(items) / most))
+def headlines(diagnoses: Sequence[Answer], answers: Sequence[Answer], state: str) -> list[str]:
+    """The most important sentences: all warnings, then duration and training progress up to three."""
+    warnings = [
+        f"{answer.question} {answer.text} {answer.remedy}" for answer in (*diagnoses, *answers) if answer.is_warning
+    ]
+    if state == "not responding":
+        warnings.insert(
+            0, "The run stopped without ending: run the same command again to resume from its last checkpoint."
+        )
+    by_key = {answer.key: answer for answer in answers}
+    progress = [by_key["duration"].text, f"{by_key['trained'].question} {by_key['trained'].text}"]
+    return [*warnings, *progress][: max(MIN_HEADLINES, len(warnings))]
+
+
+def buckets(items: Sequence[Any], max_buckets: int = MAX_POINTS) -> list[Sequence[Any]]:
+    """Groups of neighbours, all of the same size but the last."""
+    size = max(1, math.ceil(len(items) / max_buckets))
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def _curves(story: RunHistory) -> Json:
-    """Means over neighbouring steps, where there are many."""
-    groups = buckets(story.steps)
+def _curves(history: RunHistory) -> Json:
+    """Curves over steps; in a long run, means over neighbouring steps."""
+    groups = buckets(history.steps)
     return {
         "step": [group[-1].step for group in groups],
         "train_loss": [_rounded(mean_of(group, "nll")) for group in groups],
@@ -82,83 +100,75 @@ def _curves(story: RunHistory) -> Json:
 
 def _evaluation(done: events.EvaluationDone) -> Json:
     scores = {"loss": done.nll, "bleu": done.bleu, "chrf": done.chrf}
-    known = {name: score if score is not None and math.isfinite(score) else None for name, score in scores.items()}
-    return {"step": done.step, **known, "took_s": done.evaluation_s}
+    finite = {name: score if score is not None and math.isfinite(score) else None for name, score in scores.items()}
+    return {"step": done.step, **finite, "evaluation_s": done.evaluation_s}
 
 
-PARTS: dict[str, Callable[[StepDone], float]] = {
-    "computing": lambda step: step.compute_s,
-    "the update": lambda step: step.optimizer_s,
-    "waiting for data": exposed_data_s,
-    "slower workers": lambda step: step.straggler_s,
-    "the network": lambda step: step.communication_s - step.straggler_s,
-}
-"""What a step's time goes into, in the order in which it is stacked."""
-
-
-def _anatomy(story: RunHistory) -> Json:
-    groups = buckets(story.steady, MOST_POINTS // 4)
+def _step_breakdown(history: RunHistory) -> Json:
+    groups = buckets(history.steady_steps, MAX_BREAKDOWN_POINTS)
     return {
         "step": [group[-1].step for group in groups],
-        "parts": {
-            name: [_rounded(sum(map(part, group)) / len(group)) for group in groups] for name, part in PARTS.items()
-        },
+        "parts": {part: [_rounded(mean_part_s(group, part)) for group in groups] for part in STEP_PARTS},
         "step_s": [_rounded(mean_of(group, "step_s")) for group in groups],
     }
 
 
-def _workers(story: RunHistory) -> list[Json]:
-    """Each worker's part in the latest steps, and how long it took until it was ready to exchange."""
-    if len(story.workers) < 2:
+def _workers(history: RunHistory) -> list[Json]:
+    """The breakdown of each worker's latest steps, and the time until it was ready to exchange."""
+    if len(history.workers) < 2:
         return []
-    met = [step for step in story.steady[-LATEST_STEPS:] if len(step.ready_s) == len(story.workers)]
+    latest = history.steady_steps[-WORKER_STEPS:]
+    exchanges = [step for step in latest if len(step.ready_s) == len(history.workers)]
     return [
         {
             "worker": worker,
-            "ready_s": _rounded(sum(step.ready_s[rank] for step in met) / len(met)) if met else None,
-            "parts": _mean_parts(story.steps_of.get(int(worker.split()[1]), [])),
+            "ready_s": _rounded(sum(s.ready_s[rank] for s in exchanges) / len(exchanges)) if exchanges else None,
+            "parts": _mean_parts(history.worker_steps.get(int(worker.split()[1]), [])),
         }
-        for rank, worker in enumerate(story.workers)
+        for rank, worker in enumerate(history.workers)
     ]
 
 
 def _mean_parts(steps: Sequence[StepDone]) -> Json:
-    """Seconds of each part; empty where no step of the worker is known."""
-    return {name: _rounded(sum(map(part, steps)) / len(steps)) for name, part in PARTS.items()} if steps else {}
+    """Seconds of each part; empty if no step of the worker is known."""
+    return {part: _rounded(mean_part_s(steps, part)) for part in STEP_PARTS} if steps else {}
 
 
-def _host(host: str, looks: Sequence[events.HostSampled]) -> Json:
-    """The last readings of a machine, and how they went."""
-    last, groups = looks[-1], buckets(looks, 60)
+def _host(host: str, readings: Sequence[events.HostSampled]) -> Json:
+    """The latest readings of a machine, and its CPU use over time."""
+    last = readings[-1]
     return {
         "host": host,
-        "cpu_use": [_rounded(sum(look.cpu_use for look in group) / len(group)) for group in groups],
+        "cpu_use": [
+            _rounded(sum(reading.cpu_use for reading in group) / len(group))
+            for group in buckets(readings, MAX_SENSOR_POINTS)
+        ],
         "memory_used_bytes": last.memory_used_bytes,
         "memory_bytes": last.memory_bytes,
-        "ports": [
+        "interfaces": [
             {
-                "name": port["name"],
-                "sent_bits_per_s": 8 * port["sent_bytes"] / last.span_s,
-                "received_bits_per_s": 8 * port["received_bytes"] / last.span_s,
-                "nominal_bits_per_s": port["nominal_bits_per_s"],
+                "name": interface["name"],
+                "sent_bits_per_s": 8 * interface["sent_bytes"] / last.span_s,
+                "received_bits_per_s": 8 * interface["received_bytes"] / last.span_s,
+                "nominal_bits_per_s": interface["nominal_bits_per_s"],
             }
-            for port in last.interfaces
+            for interface in last.interfaces
         ],
         "gpus": last.gpus,
     }
 
 
-def _samples(story: RunHistory) -> list[Json]:
-    """Translations of the same sentences as they became better."""
-    shown = buckets(story.evaluations, MOST_SAMPLES)
-    return [{"step": group[-1].step, "samples": group[-1].samples} for group in shown]
+def _samples(history: RunHistory) -> list[Json]:
+    """Translations of the same sentences at several evaluations."""
+    groups = buckets(history.evaluations, MAX_SAMPLES)
+    return [{"step": group[-1].step, "samples": group[-1].samples} for group in groups]
 
 
-def _incidents(story: RunHistory) -> list[Json]:
-    told = [(event, Text.from_markup(sentence(event)).plain) for event in story.incidents[-MOST_INCIDENTS:]]
-    return [{"at_s": event.at_s, "text": text} for event, text in told if text]
+def _incidents(history: RunHistory) -> list[Json]:
+    messages = [(event, message_for(event)) for event in history.incidents[-MAX_INCIDENTS:]]
+    return [{"at_s": event.at_s, "text": message.text} for event, message in messages if message is not None]
 
 
 def _rounded(number: float) -> float | None:
-    """Five digits are more than a chart shows. What is not finite has no place on one."""
+    """Five digits, which is enough for a chart; None for values that are not finite, which JSON does not have."""
     return float(f"{number:.5g}") if math.isfinite(number) else None

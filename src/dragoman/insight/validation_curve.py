@@ -1,17 +1,17 @@
-"""The validation curve: where it is heading, when it turned, and how much of it is noise."""
+"""Shape of the validation curve: its extrapolation, a lasting rise, and a score that has become flat."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-FEWEST = 5
-"""Points below which a curve says nothing about its future."""
+MIN_POINTS = 5
+"""Fewer points than this are not extrapolated."""
 EXPONENTS = [0.05 * n for n in range(1, 41)]
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a curve will be at a later step, with the range of what fits as well."""
+    """Value of a curve at a later step, with the range of the fits that are nearly as good."""
 
     step: int
     value: float
@@ -20,24 +20,24 @@ class Forecast:
 
 
 def extrapolate(steps: Sequence[int], values: Sequence[float], to_step: int) -> Forecast | None:
-    """Losses fall like a power of the steps: `a + b * step ** -c`. None where there are too few, or they do not fall.
+    """Fit a power law `a + b * step ** -c`; None if there are too few points, or the values do not fall.
 
-    Each exponent gives a line, fitted by least squares. Those that fit nearly as well as the best one are the range.
+    Each exponent gives a line, fitted by least squares. Those that fit nearly as well as the best one give the range.
     """
-    if len(values) < FEWEST or to_step <= 0:
+    if len(values) < MIN_POINTS or to_step <= 0:
         return None
     fits = [fit for exponent in EXPONENTS if (fit := _fit(steps, values, exponent, to_step)) is not None]
     if not fits:
         return None
-    best_error, best = min(fits)
+    best_error, best_value = min(fits)
     freedom = max(1, len(values) - 3)
-    spread = (best_error / freedom) ** 0.5
-    near = [value for error, value in fits if error <= best_error * (1 + 4 / freedom) + 1e-12]
-    return Forecast(to_step, best, min(near) - spread, max(near) + spread)
+    deviation = (best_error / freedom) ** 0.5
+    near_values = [value for error, value in fits if error <= best_error * (1 + 4 / freedom) + 1e-12]
+    return Forecast(to_step, best_value, min(near_values) - deviation, max(near_values) + deviation)
 
 
 def _fit(steps: Sequence[int], values: Sequence[float], exponent: float, to_step: int) -> tuple[float, float] | None:
-    """The squared error of the best line in `step ** -exponent`, and its value at a step; None where it rises."""
+    """Squared error of the best line in `step ** -exponent`, and its value at `to_step`; None if the curve rises."""
     xs = [step**-exponent for step in steps]
     mean_x, mean_y = fmean(xs), fmean(values)
     variance = sum((x - mean_x) ** 2 for x in xs)
@@ -50,38 +50,38 @@ def _fit(steps: Sequence[int], values: Sequence[float], exponent: float, to_step
     return error, mean_y + slope * (to_step**-exponent - mean_x)
 
 
-def noise(values: Sequence[float]) -> float:
-    """How far neighbours differ from a straight line through those beside them: what a curve does by chance."""
-    bends = [abs(b - (a + c) / 2) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
-    return median(bends) if bends else 0.0
+def noise_level(values: Sequence[float]) -> float:
+    """Median distance of a point from the line through its two neighbours."""
+    distances = [abs(b - (a + c) / 2) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+    return median(distances) if distances else 0.0
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Where a curve was lowest before it rose for good."""
+class Upturn:
+    """The minimum of a curve that has risen since."""
 
     index: int
     rise: float
 
 
-def find_turn(values: Sequence[float], least_rise: float) -> Turn | None:
-    """The lowest point, if at least two later ones are all above it and the last ones by more than noise explains."""
-    if len(values) < FEWEST:
+def find_upturn(values: Sequence[float], min_rise: float) -> Upturn | None:
+    """The minimum, if the curve has risen since by at least this part of it and by more than noise explains."""
+    if len(values) < MIN_POINTS:
         return None
     lowest = min(range(len(values)), key=values.__getitem__)
     later = values[lowest + 1 :]
     if len(later) < 2:
         return None
     rise = fmean(later[-2:]) - values[lowest]
-    # The steep fall of the beginning bends too, and is no noise.
+    # The steep fall at the beginning is curved too, which is not noise.
     tail = values[lowest:] if len(later) > 2 else values
-    threshold = max(least_rise * abs(values[lowest]), 4 * noise(tail))
-    return Turn(lowest, rise) if rise > threshold else None
+    threshold = max(min_rise * abs(values[lowest]), 4 * noise_level(tail))
+    return Upturn(lowest, rise) if rise > threshold else None
 
 
-def is_flat(values: Sequence[float], least_gain: float) -> bool:
-    """Whether the last third of a rising score is hardly better than the third before."""
+def is_flat(values: Sequence[float], min_gain: float) -> bool:
+    """True if the mean of a score's last third gains less than this over the third before."""
     third = len(values) // 3
     if third < 2:
         return False
-    return fmean(values[-third:]) - fmean(values[-2 * third : -third]) < least_gain
+    return fmean(values[-third:]) - fmean(values[-2 * third : -third]) < min_gain

@@ -1,4 +1,4 @@
-"""Starting workers: on this machine, over ssh on others, or as schedulers have started them."""
+"""Start workers: on this machine, on other machines over ssh, or in a world that a scheduler has made."""
 
 RESTARTS = 3
-"""How often lost workers are started again, from the last checkpoint."""
+"""How often lost workers are restarted from the last checkpoint."""

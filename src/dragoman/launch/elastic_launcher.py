@@ -1,7 +1,7 @@
-"""`dragoman launch --elastic`: machines come and go, and the run goes on with those that are there.
+"""Workers in an elastic world: machines may be lost and may come back, and the run continues with those that are there.
 
-The agents, not the launcher, keep workers and lighthouses alive, so that the run survives the loss of the machine that
-started it. The launcher shows what happens, and starts the agents of machines that were lost as soon as they are back.
+The agents, not the launcher, restart workers and lighthouses, so that the run survives the loss of the machine that
+started it. The launcher shows what happens, and connects to lost machines again as soon as they are back.
 """
 
 import queue
@@ -14,150 +14,169 @@ from typing import Any
 from dragoman.errors import EXIT_USER_ERROR, DragomanError
 from dragoman.events import Event, RunEnded, RunStarted, WorkersLost, WorldChanged, from_json
 from dragoman.launch.agents import Agents, HostLostError, RemoteAgent
-from dragoman.launch.host_output import View
+from dragoman.launch.host_output import HostOutput
 from dragoman.launch.interrupts import Interrupts
-from dragoman.launch.launch_request import LIGHTHOUSES, HostPlacement, LaunchRequest, home_folder
-from dragoman.launch.ssh import Client
+from dragoman.launch.launch_request import LIGHTHOUSES, HostPlacement, LaunchRequest, working_folder
+from dragoman.launch.ssh import SshClient
 
-SEEK_S = 2.0
-"""How often a lost machine is looked for."""
-ANSWER_S = 15.0
-FAREWELL_S = 3.0
-"""How long agents without workers may take to leave. A lost machine will not answer at all."""
-LAST_WORDS_S = 30.0
-"""How long the others may take to leave after the first worker has finished."""
+RECONNECT_S = 2.0
+"""Pause between attempts to connect to a lost machine."""
+HANDSHAKE_S = 15.0
+CLOSE_S = 3.0
+"""How long agents without workers may take to exit. A lost machine does not answer at all."""
+LAST_EXITS_S = 30.0
+"""How long the other workers may take to exit after the first one has finished."""
 
 
-class ElasticLaunch:
-    """Workers on machines that come and go, from the start of a run to its end."""
+class ElasticLauncher:
+    """Starts workers on machines that come and go, and follows them to the end of the run."""
 
-    def __init__(self, order: LaunchRequest, crew: Agents, client: Client, muster: HostPlacement, view: View) -> None:
-        self._order, self._crew, self._client, self._view = order, crew, client, view
-        self._worlds = muster.worlds(0)
-        self._hosts = {int(place["RANK"]): host for host, places in self._worlds.items() for place in places}
-        ports, lost = crew.ask_all({host: ("port", {}) for host in muster.workers})
-        if lost:
-            raise DragomanError(f"{' and '.join(lost)} was lost before the start: the same command tries again.")
-        self._ports = {host: int(answer["port"]) for host, answer in ports.items()}
-        addresses = {host: muster.addresses[host][1] if muster.addresses else "127.0.0.1" for host in self._ports}
-        lighthouses = ",".join(f"http://{addresses[host]}:{port}" for host, port in self._ports.items())
-        for place in (place for places in self._worlds.values() for place in places):
-            place[LIGHTHOUSES] = lighthouses
-        self._labels = muster.labels()
-        self._away: set[str] = set()
-        self._running = set(self._hosts)
-        self._speaker = 0
+    def __init__(
+        self, request: LaunchRequest, agents: Agents, client: SshClient, placement: HostPlacement, view: HostOutput
+    ) -> None:
+        self._request, self._agents, self._client, self._view = request, agents, client, view
+        self._labels = placement.labels()
+        self._ports = self._find_ports(list(placement.workers))
+        self._places = self._make_places(placement)
+        self._lost_hosts: set[str] = set()
+        self._running = set(self._labels)
+        self._shown_worker = 0
         """The worker whose events are shown: the first of the present world."""
         self._world: set[int] = set()
-        """The workers of the present world, as the latest news of it has them."""
+        """The workers of the present world, by the latest event about it."""
         self._world_at_s = 0.0
-        self._told_to_stop = self._unsaved = False
+        self._stop_requested = self._unsaved = False
         self._reason = ""
         self._ended_at_s = float("inf")
         self._over = threading.Event()
 
+    def _find_ports(self, hosts: list[str]) -> dict[str, int]:
+        """A free port for the lighthouse of each host."""
+        replies, lost = self._agents.request_all(hosts, "free_port")
+        if lost:
+            raise DragomanError(f"{' and '.join(lost)} was lost before the start: run the same command again.")
+        return {host: int(reply["port"]) for host, reply in replies.items()}
+
+    def _make_places(self, placement: HostPlacement) -> dict[str, list[dict[str, str]]]:
+        """Environment variables of all workers, with the addresses of all lighthouses."""
+        addresses = {host: placement.addresses[host][1] if placement.addresses else "127.0.0.1" for host in self._ports}
+        lighthouses = ",".join(f"http://{addresses[host]}:{port}" for host, port in self._ports.items())
+        return {
+            host: [{**place, LIGHTHOUSES: lighthouses} for place in places]
+            for host, places in placement.places(0).items()
+        }
+
     def run(self) -> str:
-        """Until the end, or until someone who may says to stop. Gives the reason."""
+        """Train to the end, or until Ctrl-C. Returns the reason for the end."""
         with Interrupts() as interrupts:
             try:
-                for host in self._worlds:
+                for host in self._places:
                     self._start(host)
-                while self._goes_on():
-                    if interrupts.leave_at_once:
-                        self._crew.leave_at_once()
-                        raise DragomanError("Left at once, without a last checkpoint: the same command goes on.")
-                    if interrupts.first_time:
-                        self._told_to_stop = True
-                        self._view.say("Stopping: all workers end their step and save. Ctrl-C again leaves at once.")
-                        self._crew.tell_all("stop")
+                while self._is_running():
+                    self._handle_interrupts(interrupts)
                     try:
-                        self._take(*self._crew.events.get(timeout=0.2))
+                        self._handle(*self._agents.messages.get(timeout=0.2))
                     except queue.Empty:
                         continue
             finally:
                 self._over.set()
-                self._crew.tell_all("stop")  # Agents of an elastic run do not end with the launcher's last word.
+                self._agents.send_all("stop")  # Agents of an elastic run do not exit when the launcher disconnects.
                 self._view.end_attempt()
-        self._crew.patience_s = FAREWELL_S
+        self._agents.close_timeout_s = CLOSE_S
         if self._unsaved and not self._reason:
-            raise DragomanError("Stopped without a last checkpoint: the same command goes on from the newest one.")
+            raise DragomanError("Stopped without a last checkpoint: the same command resumes from the newest one.")
         return self._reason or "interrupted"
 
-    def _goes_on(self) -> bool:
-        """Until all have left. Of a run that has ended, nobody waits for workers that were lost before."""
+    def _is_running(self) -> bool:
+        """Whether to wait for more workers. After the end of the run, workers that were lost before do not count."""
         if not self._reason:
             return bool(self._running)
-        return bool(self._running & self._world) and time.monotonic() < self._ended_at_s + LAST_WORDS_S
+        return bool(self._running & self._world) and time.monotonic() < self._ended_at_s + LAST_EXITS_S
 
     def _start(self, host: str) -> None:
-        agent = self._crew.agents[host]
-        agent.tell("lighthouse", port=self._ports[host])
-        agent.tell("start", words=self._order.words, worlds=self._worlds[host], run=str(self._order.out), elastic=True)
+        agent = self._agents.by_host[host]
+        agent.send("run_lighthouse", port=self._ports[host])
+        agent.send(
+            "start",
+            arguments=self._request.arguments,
+            places=self._places[host],
+            run=str(self._request.out),
+            elastic=True,
+        )
 
-    def _take(self, host: str, message: Mapping[str, Any]) -> None:
+    def _handle_interrupts(self, interrupts: Interrupts) -> None:
+        if interrupts.leave_at_once:
+            self._agents.kill_workers()
+            raise DragomanError("Stopped at once, without a last checkpoint: the same command resumes the run.")
+        if interrupts.first_time:
+            self._stop_requested = True
+            self._view.say("Stopping: workers finish their step and save. Press Ctrl-C again to exit at once.")
+            self._agents.send_all("stop")
+
+    def _handle(self, host: str, message: Mapping[str, Any]) -> None:
         rank = int(message.get("rank", 0))
         if "back" in message:
-            self._away.discard(host)
-            self._view.say(f"{host} is back: its workers are started again.")
+            self._lost_hosts.discard(host)
+            self._view.say(f"{host} is back: starting its workers.")
             self._start(host)
-        elif "lost" in message and host not in self._away and not self._reason:
-            self._away.add(host)
-            self._view.say(f"{host} was lost ({self._crew.agents[host].why_lost()}): the others go on.")
-            threading.Thread(target=self._seek, args=(host,), daemon=True).start()
+        elif "lost" in message and host not in self._lost_hosts and not self._reason:
+            self._lost_hosts.add(host)
+            self._view.say(f"{host} was lost ({self._agents.by_host[host].why_lost()}): the others continue.")
+            threading.Thread(target=self._reconnect, args=(host,), daemon=True).start()
         elif "line" in message and message["stream"] == "err":
             self._view.line(self._labels[rank], message["line"])
         elif "event" in message:
             event = from_json(message["event"])
             if event is not None:
-                self._show(rank, event)
+                self._handle_event(rank, event)
         elif "exit" in message:
-            self._note_exit(rank, host, int(message["exit"]), again=bool(message["again"]))
+            self._handle_exit(rank, host, int(message["exit"]), restart=bool(message["restart"]))
 
-    def _note_exit(self, rank: int, host: str, code: int, *, again: bool) -> None:
-        if code == EXIT_USER_ERROR and not self._world:  # Nothing has begun, and nothing needs to be saved.
-            self._crew.leave_at_once()
-            raise DragomanError(f"Worker {rank} on {host} cannot train: mend the mistake that it told above.")
-        if again:
-            self._view.say(f"Worker {rank} on {host} died and is started again.")
+    def _handle_exit(self, rank: int, host: str, code: int, *, restart: bool) -> None:
+        if code == EXIT_USER_ERROR and not self._world:  # No step has been taken: there is nothing to save.
+            self._agents.kill_workers()
+            raise DragomanError(f"Worker {rank} on {host} cannot train: fix the error reported above.")
+        if restart:
+            self._view.say(f"Worker {rank} on {host} died and is restarted.")
             return
         self._running.discard(rank)
-        if self._told_to_stop:
-            # A worker that was still starting when it was told to stop has nothing to save.
+        if self._stop_requested:
+            # A worker that was still starting when it was asked to stop has nothing to save.
             self._unsaved = self._unsaved or code not in (0, -signal.SIGTERM)
         elif code and not self._reason:
-            how = "cannot train" if code == EXIT_USER_ERROR else "died again and again"
-            self._view.say(f"Worker {rank} on {host} {how}, and is given up: the others go on.")
+            failure = "cannot train" if code == EXIT_USER_ERROR else "died repeatedly"
+            self._view.say(f"Worker {rank} on {host} {failure} and is not restarted: the others continue.")
             if not self._running:
                 raise DragomanError(
-                    f"All workers were given up. What was saved is in {self._order.out} on the hosts; the same command "
-                    "goes on from there."
+                    f"No worker is left. Checkpoints are in {self._request.out} on the hosts; the same command "
+                    "resumes from there."
                 )
 
-    def _show(self, rank: int, event: Event) -> None:
-        """Show the events of the first worker of the world; when it is lost, of the one who follows."""
-        # A machine that was cut off may tell late that it was alone meanwhile: that is no news.
+    def _handle_event(self, rank: int, event: Event) -> None:
+        """Show the events of the first worker of the world; if it is lost, of the next one."""
+        # A machine that was cut off may report late that it was alone meanwhile: such an event is outdated.
         if isinstance(event, RunStarted | WorldChanged) and event.at_s > self._world_at_s:
-            slots = [int(worker.split()[1]) for worker in event.workers]
-            self._speaker, self._world, self._world_at_s = slots[0], set(slots), event.at_s
-        lost_speaker = isinstance(event, WorkersLost) and any(
-            worker.startswith(f"worker {self._speaker} ") for worker in event.workers
+            workers = [int(worker.split()[1]) for worker in event.workers]
+            self._shown_worker, self._world, self._world_at_s = workers[0], set(workers), event.at_s
+        lost_shown_worker = isinstance(event, WorkersLost) and any(
+            worker.startswith(f"worker {self._shown_worker} ") for worker in event.workers
         )
-        if rank == self._speaker or lost_speaker:
+        if rank == self._shown_worker or lost_shown_worker:
             self._view.event(event)
         if isinstance(event, RunEnded) and not self._reason:
             self._reason = event.reason
             self._ended_at_s = time.monotonic()
 
-    def _seek(self, host: str) -> None:
-        """Try to reach a lost machine until it answers."""
-        machine = self._crew.agents[host].machine
-        while not self._over.wait(SEEK_S):
-            agent = RemoteAgent(machine, self._client, self._crew.events)
+    def _reconnect(self, host: str) -> None:
+        """Try to connect to a lost machine until it answers."""
+        machine = self._agents.by_host[host].machine
+        while not self._over.wait(RECONNECT_S):
+            agent = RemoteAgent(machine, self._client, self._agents.messages)
             try:
-                agent.ask("hello", ANSWER_S, folder=home_folder(), make=False)
+                agent.request("handshake", HANDSHAKE_S, folder=working_folder(), make=False)
             except HostLostError:
                 agent.close(0.0)
                 continue
-            self._crew.agents[host] = agent
-            self._crew.events.put((host, {"back": True}))
+            self._agents.by_host[host] = agent
+            self._agents.messages.put((host, {"back": True}))
             return

@@ -1,4 +1,4 @@
-"""All hosts in one terminal: the run's own view, and around it what each host says, with its name before it."""
+"""The output of all hosts in one terminal: the progress of the run, and other lines with the name of their host."""
 
 from collections.abc import Sequence
 
@@ -12,40 +12,52 @@ from dragoman.telemetry.sinks import TerminalSink
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
-class View:
-    """What the launcher shows."""
+class HostOutput:
+    """View of a launch on a console."""
 
-    def __init__(self, console: Console, settings: Settings, labels: Sequence[str]) -> None:
+    def __init__(self, console: Console, settings: Settings) -> None:
         self._console = console
         self._settings = settings
+        self._width = 0
+        self._colours: dict[str, str] = {}
+        self._sink: TerminalSink | None = None
+        self._shown_errors: set[str] = set()
+
+    @property
+    def is_terminal(self) -> bool:
+        return self._console.is_terminal
+
+    def label(self, labels: Sequence[str]) -> None:
+        """Set the names of all workers, which are aligned and get a colour each."""
         self._width = max(len(label) for label in labels)
         self._colours = {label: COLOURS[index % len(COLOURS)] for index, label in enumerate(labels)}
-        self._sink: TerminalSink | None = None
-        self._mistakes: set[str] = set()
 
     def event(self, event: Event) -> None:
-        """Show an event as the first worker would, had it a terminal."""
+        """Show an event as `dragoman train` does."""
         if self._sink is None and isinstance(event, RunStarted):
             self._sink = TerminalSink(self._console, self._settings)
         if self._sink is not None:
             self._sink.record(event)
 
     def line(self, label: str, text: str) -> None:
-        """Show what a host said. A mistake that all workers report is shown once."""
+        """Show a line that a worker printed. An error that all workers report is shown once."""
         if text.startswith("error: "):
-            if text in self._mistakes:
+            if text in self._shown_errors:
                 return
-            self._mistakes.add(text)
+            self._shown_errors.add(text)
         prefix = Text(f"{label:<{self._width}} | ", style=self._colours[label])
         self._console.print(prefix + Text.from_ansi(text), soft_wrap=True)
 
     def say(self, sentence: str) -> None:
-        """Say something in the launcher's own name."""
+        """Show a message of the launcher itself."""
         self._console.print(Text(sentence), soft_wrap=True)
 
+    def warn(self, sentence: str) -> None:
+        self._console.print(Text(sentence, style="yellow"), soft_wrap=True)
+
     def end_attempt(self) -> None:
-        """Take the progress bar away: the workers are gone."""
+        """Remove the progress bar: the workers have exited."""
         if self._sink is not None:
             self._sink.close()
             self._sink = None
-        self._mistakes.clear()
+        self._shown_errors.clear()

@@ -1,15 +1,15 @@
-"""Ctrl-C on a launcher: the first asks everyone to save, a second leaves at once."""
+"""Ctrl-C in a launcher: the first asks all workers to save and exit, a second exits at once."""
 
 import signal
 from types import FrameType
 
 
 class Interrupts:
-    """Takes SIGINT and SIGTERM while it is entered, and remembers them."""
+    """Context manager that counts SIGINT and SIGTERM instead of raising."""
 
     def __init__(self) -> None:
         self._count = 0
-        self._told = False
+        self._reported = False
 
     def __enter__(self) -> "Interrupts":
         self._earlier = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -22,8 +22,8 @@ class Interrupts:
     @property
     def first_time(self) -> bool:
         """True once, after the first signal."""
-        told, self._told = self._told, self._count > 0
-        return self._told and not told
+        reported, self._reported = self._reported, self._count > 0
+        return self._reported and not reported
 
     @property
     def leave_at_once(self) -> bool:

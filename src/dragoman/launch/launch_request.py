@@ -1,4 +1,4 @@
-"""What a launch was asked for, and how it found the machines."""
+"""What to launch, and the place of each worker in the world."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from dragoman.settings import Settings
 
 HOST = "DRAGOMAN_HOST"
 LIGHTHOUSES = "DRAGOMAN_LIGHTHOUSES"
-"""As in `training.cluster`, which is not imported here: a launcher needs no torch."""
+"""The same as in `distributed.cluster`, which is not imported here: a launcher needs no torch."""
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """What to train, and on which machines."""
+    """A training command, and the machines to run it on."""
 
     machines: Sequence[Machine]
     recipe: str
@@ -26,49 +26,59 @@ class LaunchRequest:
     """As this machine reads the recipe and the overrides."""
     push: bool = False
     elastic: bool = False
-    """Whether the run goes on without machines that are lost."""
+    """Whether the run continues without machines that are lost."""
 
     @property
-    def words(self) -> list[str]:
-        """What each worker is told."""
+    def arguments(self) -> list[str]:
+        """Arguments of `dragoman` for each worker."""
         return ["train", self.recipe, "--data", str(self.data), "--out", str(self.out), *self.overrides]
 
     @property
+    def hosts(self) -> list[str]:
+        return [machine.name for machine in self.machines]
+
+    @property
     def first(self) -> str:
-        """The host whose first worker speaks for all, and which keeps the run."""
+        """The host of rank 0, which writes the run."""
         return self.machines[0].name
 
 
 @dataclass(frozen=True)
 class HostPlacement:
-    """The hosts as they were found: ready."""
+    """The hosts that are ready, with their workers and addresses."""
 
     workers: Mapping[str, int]
     addresses: Mapping[str, Address]
-    """For each host the interface and address by which the others reach it; empty where there are no others."""
+    """Interface and address at which the other hosts reach each host; empty for a single host."""
     newest: str | None
-    """Who has the newest checkpoint."""
+    """The host that has the newest checkpoint."""
+
+    def hosts_by_rank(self) -> dict[int, str]:
+        hosts = [host for host, count in self.workers.items() for _ in range(count)]
+        return dict(enumerate(hosts))
 
     def labels(self) -> dict[int, str]:
-        """What to call each worker: its host, and its rank where the host has several."""
-        places = {int(place["RANK"]): host for host, places in self.worlds(0).items() for place in places}
-        return {rank: host if self.workers[host] == 1 else f"{host} rank {rank}" for rank, host in places.items()}
+        """Name of each worker in the output: its host, and its rank where the host has several."""
+        return {
+            rank: host if self.workers[host] == 1 else f"{host} rank {rank}"
+            for rank, host in self.hosts_by_rank().items()
+        }
 
-    def worlds(self, port: int) -> dict[str, list[dict[str, str]]]:
-        """Each host's places in the world, as torchrun would describe them."""
+    def places(self, port: int) -> dict[str, list[dict[str, str]]]:
+        """Environment variables for each worker of each host, as torchrun would set them."""
         world = sum(self.workers.values())
-        meeting = next(iter(self.addresses.values()))[1] if self.addresses else "127.0.0.1"
-        described: dict[str, list[dict[str, str]]] = {}
+        rendezvous = next(iter(self.addresses.values()))[1] if self.addresses else "127.0.0.1"
+        places: dict[str, list[dict[str, str]]] = {}
         rank = 0
         for host, count in self.workers.items():
             interface = self.addresses[host][0] if self.addresses else "lo"
-            described[host] = [
+            places[host] = [
                 {
                     "RANK": str(rank + local_rank),
                     "WORLD_SIZE": str(world),
                     "LOCAL_RANK": str(local_rank),
                     "LOCAL_WORLD_SIZE": str(count),
-                    "MASTER_ADDR": meeting,
+                    "MASTER_ADDR": rendezvous,
                     "MASTER_PORT": str(port),
                     "GLOO_SOCKET_IFNAME": interface,
                     "NCCL_SOCKET_IFNAME": interface,
@@ -77,10 +87,10 @@ class HostPlacement:
                 for local_rank in range(count)
             ]
             rank += count
-        return described
+        return places
 
 
-def home_folder() -> str:
-    """Where this command was given, in a form that suits machines whose homes lie elsewhere."""
+def working_folder() -> str:
+    """The current folder, relative to the home folder where it is below it: homes differ between machines."""
     here = Path.cwd()
     return f"~/{here.relative_to(Path.home())}" if here.is_relative_to(Path.home()) else str(here)

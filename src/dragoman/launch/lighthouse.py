@@ -1,4 +1,4 @@
-"""A lighthouse of torchft, by which the workers of an elastic world find each other. Every machine keeps one."""
+"""Run a torchft lighthouse, through which the workers of an elastic world find each other. Every machine runs one."""
 
 import signal
 import sys
@@ -6,18 +6,18 @@ import sys
 from dragoman.errors import DragomanError
 
 HEARTBEAT_MS = 1_000
-"""Without a sign of life for this long a worker is no longer counted."""
+"""A worker without a heartbeat for this long is no longer counted."""
 JOIN_MS = 20_000
-"""How long the others wait for a worker that is alive and does not ask: it may be busy with a large step."""
+"""How long a quorum waits for a worker that is alive and has not asked for it: it may be busy with a large step."""
 TICK_MS = 20
 
 
-def burn(port: int) -> None:
-    """Burn until this process is ended."""
+def serve(port: int) -> None:
+    """Serve until this process is ended."""
     try:
         from torchft.coordination import LighthouseServer
     except ImportError:
-        raise DragomanError("An elastic world needs torchft: install dragoman[elastic] on all machines.") from None
+        raise DragomanError("Elastic training needs torchft: install dragoman[elastic] on all machines.") from None
     server = LighthouseServer(
         bind=f"[::]:{port}",
         min_replicas=1,
@@ -30,4 +30,4 @@ def burn(port: int) -> None:
 
 
 if __name__ == "__main__":
-    burn(int(sys.argv[1]))
+    serve(int(sys.argv[1]))

@@ -3,66 +3,32 @@
 import logging
 import os
 import signal
-import sys
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
 from types import FrameType
 
 import psutil
 import torch
-from rich.console import Console
 from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from dragoman.corpus.dataset import DataSet
-from dragoman.decoding import scoring
-from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
-from dragoman.events import Event, RunStarted
 from dragoman.launch import RESTARTS
 from dragoman.launch.parent_death import die_with
-from dragoman.model.transformer import Transformer
-from dragoman.run_folder import RunFolder
-from dragoman.settings import DecodingSettings, Settings
-from dragoman.telemetry.sinks import Sink, TensorBoardSink, TerminalSink
+from dragoman.telemetry.sinks import open_sinks
 from dragoman.training import worker
-from dragoman.training.evaluation import Quality
 from dragoman.training.stop_signal import EXIT_AT_ONCE
-from dragoman.training.worker import TrainingJob
+from dragoman.training.worker import MakeJudge, TrainingJob
 
 STOP_ASKED = "DRAGOMAN_STOP_ASKED"
-"""In the environment of workers that start although they were asked to stop."""
+"""Environment variable of workers that start after they were asked to stop."""
 
 
-@dataclass(frozen=True)
-class BeamJudge:
-    """Judges a model by its translations, searched for as its users will."""
+def train(job: TrainingJob, workers: int, make_judge: MakeJudge) -> str:
+    """Train on this machine; join the world of torchrun if there is one. Returns the reason for the end.
 
-    data: DataSet
-    options: DecodingSettings
-
-    def translate(self, model: Transformer, lines: Sequence[str]) -> list[str]:
-        return Translator(model, self.data.tokenizer, self.options).translate(lines)
-
-    def score(self, translations: Sequence[str], references: Sequence[str]) -> Quality:
-        found = scoring.score(translations, references, language=self.data.languages.target)
-        return Quality(found.bleu.value, found.bleu.signature, found.chrf.value, found.chrf.signature)
-
-
-def make_judge(settings: Settings, data: DataSet) -> BeamJudge:
-    return BeamJudge(data, settings.decoding)
-
-
-def open_sinks(run: RunFolder, settings: Settings, first: Event) -> list[Sink]:
-    """The terminal's view of a run and its TensorBoard curves, from the first event to show on."""
-    first_step = first.resumed_step if isinstance(first, RunStarted) else getattr(first, "step", 0)
-    return [TerminalSink(Console(file=sys.stdout), settings), TensorBoardSink(run.tensorboard, first_step)]
-
-
-def train(job: TrainingJob, workers: int) -> str:
-    """Train on this machine, and give the reason of the end. A world that torchrun has made is joined as it is."""
+    `make_judge` is sent to other processes, so it must be a function of a module.
+    """
     if workers == 1 or worker.launched_externally():
         return worker.train(job, make_judge, open_sinks)
     config = LaunchConfig(
@@ -76,12 +42,12 @@ def train(job: TrainingJob, workers: int) -> str:
         signals_to_handle="SIGHUP,SIGQUIT",
         logs_specs=DefaultLogsSpecs(),
     )
-    # The agent tells every death with a traceback of its own; `_explain` says it in a sentence.
+    # The agent logs each death with a traceback of its own; `_explain` replaces it by a sentence.
     for name in ("torch.distributed.elastic", "torch.multiprocessing"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     earlier = {number: signal.signal(number, _ask_workers_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        outcomes = elastic_launch(config, _work)(job, os.getpid())
+        outcomes = elastic_launch(config, _work)(job, make_judge, os.getpid())
     except ChildFailedError as error:
         raise DragomanError(_explain(error, job)) from None
     finally:
@@ -94,14 +60,17 @@ def train(job: TrainingJob, workers: int) -> str:
     return str(first)
 
 
-def _work(job: TrainingJob, parent: int) -> str | DragomanError:
-    """What a worker runs. A user's mistake is handed back: raised, it would look like a crash and be tried again."""
+def _work(job: TrainingJob, make_judge: MakeJudge, parent: int) -> str | DragomanError:
+    """Main function of a worker. User errors are returned: raised, they would count as crashes and be retried."""
     die_with(parent)
     if STOP_ASKED in os.environ:
         return "interrupted"
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     if restarts and os.environ.get("RANK") == "0":
-        print(f"A worker was lost: all start again from the newest checkpoint ({restarts} of {RESTARTS}).", flush=True)
+        print(
+            f"A worker was lost: restarting all workers from the newest checkpoint ({restarts} of {RESTARTS}).",
+            flush=True,
+        )
     try:
         return worker.train(job, make_judge, open_sinks)
     except DragomanError as error:
@@ -109,9 +78,9 @@ def _work(job: TrainingJob, parent: int) -> str | DragomanError:
 
 
 def _ask_workers_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the form of a signal handler)
-    """Pass it on, so that they finish their step and save. A terminal's Ctrl-C has reached them already, and counts.
+    """Ask workers to finish their step and save. As SIGTERM: a terminal's Ctrl-C reaches them too, and is counted.
 
-    Workers that are still starting die of it, and are started again: those must know.
+    Workers that are still starting die of it and are restarted: the environment tells those to stop.
     """
     os.environ[STOP_ASKED] = "1"
     for child in psutil.Process().children():
@@ -122,17 +91,17 @@ def _explain(error: ChildFailedError, job: TrainingJob) -> str:
     rank, failure = error.get_first_failure()
     how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
     if failure.exitcode == EXIT_AT_ONCE:
-        return f"Left at once, without a last checkpoint: the same command goes on from the newest one in {job.run}."
+        return f"Stopped at once, without a last checkpoint: the same command resumes from the newest one in {job.run}."
     message = failure.message if isinstance(failure.message, str) else str(failure.message.get("message", ""))
     reason = message.strip().splitlines()[-1] if message.strip() else how
     return (
-        f"Worker {rank} failed again and again ({how}): {reason}. What was trained is safe in {job.run}; the same "
-        "command goes on from there."
+        f"Worker {rank} failed repeatedly ({how}): {reason}. Checkpoints are in {job.run}; the same command "
+        "resumes from there."
     )
 
 
 def default_workers() -> int:
-    """As many as this machine has in a world that others made; else one for each GPU, or one that takes all cores."""
+    """Workers of this machine in a world that a scheduler made; otherwise one per GPU, or one that uses all cores."""
     if worker.launched_externally():
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(1, torch.cuda.device_count())

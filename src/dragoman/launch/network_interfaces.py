@@ -1,4 +1,4 @@
-"""The addresses of this machine, and which of its interfaces leads to another."""
+"""Addresses of this machine, and the interface that leads to another machine."""
 
 import ipaddress
 import socket
@@ -11,14 +11,14 @@ Address = tuple[str, str]
 
 
 def addresses() -> list[Address]:
-    """Where others may reach this machine: the fastest interface first, IPv4 before IPv6."""
+    """Addresses at which other machines may reach this one: fastest interface first, IPv4 before IPv6."""
     speeds = {name: stats.speed for name, stats in psutil.net_if_stats().items() if stats.isup}
-    found = [(name, address) for name, address in _all_addresses() if name in speeds and _leads_out(address)]
+    found = [(name, address) for name, address in _all_addresses() if name in speeds and _is_external(address)]
     return sorted(found, key=lambda item: (":" in item[1], -speeds[item[0]]))
 
 
 def interface_towards(host: str) -> str | None:
-    """The interface by which this machine reaches a host; None where that is not known, or is this machine alone."""
+    """The interface that leads to a host; None if the host is unknown or is this machine."""
     try:
         family, kind, protocol, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -26,7 +26,7 @@ def interface_towards(host: str) -> str | None:
             local = str(probe.getsockname()[0])
     except OSError:
         return None
-    return next((name for name, address in _all_addresses() if address == local and _leads_out(address)), None)
+    return next((name for name, address in _all_addresses() if address == local and _is_external(address)), None)
 
 
 def _all_addresses() -> Iterator[Address]:
@@ -36,6 +36,6 @@ def _all_addresses() -> Iterator[Address]:
                 yield name, entry.address.partition("%")[0]
 
 
-def _leads_out(address: str) -> bool:
+def _is_external(address: str) -> bool:
     parsed = ipaddress.ip_address(address)
     return not (parsed.is_loopback or parsed.is_link_local)

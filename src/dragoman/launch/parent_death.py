@@ -1,4 +1,4 @@
-"""Workers that end with whoever started them."""
+"""End a process together with its parent."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Let the kernel end this process when its parent, of this number, is gone; or now, if it is gone already."""
+    """Let the kernel kill this process when its parent, with this process ID, ends; exit now if it has ended."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

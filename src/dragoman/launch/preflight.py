@@ -1,4 +1,4 @@
-"""What must agree between hosts before a run starts: differences are named host by host, each with its remedy."""
+"""Checks that hosts agree before a run starts. Each problem names its host and a remedy."""
 
 import hashlib
 from collections import Counter
@@ -7,37 +7,39 @@ from dataclasses import dataclass
 
 from dragoman.errors import DragomanError
 from dragoman.launch.network_interfaces import Address
+from dragoman.number_format import size, span
 from dragoman.settings import Settings
-from dragoman.terminal import size, span
 
-CLOCK_S = 2.0
-"""Clocks may differ by so much before the times in logs of several hosts are hard to compare."""
+MOST_CLOCK_OFFSET_S = 2.0
+"""With larger differences between clocks, the times in logs of several hosts are hard to compare."""
 CHECKPOINT_BYTES = 16
-"""Of each parameter: its value, two of the optimizer's, and its running average where one is kept."""
+"""For each parameter: its value, two of the optimizer, and its moving average where one is kept."""
 
 
 @dataclass(frozen=True)
-class Report:
+class HostReport:
     """What a host found out about itself."""
 
     torch: str
     gpus: int
     settings: str
-    """Hash of the settings as this host reads them; empty where it cannot."""
+    """Hash of the settings as this host reads them; empty if it cannot."""
     data: str
-    """What identifies the data set; empty where it cannot be used."""
+    """Identity of the data set; empty if it cannot be used."""
     free_bytes: int
     needed_bytes: int
     parameters: int
-    """Of the model; 0 where it cannot be told."""
+    """Size of the model; 0 if unknown."""
+    vocabulary: int
+    """Of the data set, padded; 0 if unknown."""
     checkpoint: str
-    """Name of the newest whole checkpoint; empty where there is none."""
+    """Name of the newest intact checkpoint; empty if there is none."""
     problems: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is wrong with a host, and how to mend it."""
+class HostProblem:
+    """A problem of a host, as a sentence without its subject, with a remedy."""
 
     host: str
     sentence: str
@@ -46,74 +48,78 @@ class Problem:
 class HostsError(DragomanError):
     """All problems of all hosts at once."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[HostProblem]) -> None:
         self.problems = tuple(problems)
         width = max(len(problem.host) for problem in problems)
         lines = [f"{problem.host:<{width}}  {problem.sentence}" for problem in problems]
         super().__init__("\n  ".join(["The hosts are not ready, and nothing was started:", *lines]))
 
 
-def compare_versions(here: str, versions: Mapping[str, str]) -> list[Problem]:
+def lost_problems(lost: Mapping[str, Exception]) -> list[HostProblem]:
+    return [HostProblem(host, f"was lost: {reason}.") for host, reason in lost.items()]
+
+
+def compare_versions(here: str, versions: Mapping[str, str]) -> list[HostProblem]:
     """Every host runs the same Dragoman as the launcher."""
     return [
-        Problem(host, f"has Dragoman {version}, and this machine {here}: install the same on both.")
+        HostProblem(host, f"has Dragoman {version}, this machine has {here}: install the same version on both.")
         for host, version in versions.items()
         if version != here
     ]
 
 
-def compare(reports: Mapping[str, Report], workers: Mapping[str, int], settings: str) -> list[Problem]:
-    """Every host has the same torch, data and settings, enough room, and a GPU for each of its workers."""
-    problems = [Problem(host, text) for host, report in reports.items() for text in report.problems]
+def compare_hosts(reports: Mapping[str, HostReport], workers: Mapping[str, int], settings: str) -> list[HostProblem]:
+    """Every host has the same torch, data and settings, enough disk space, and a GPU for each of its workers."""
+    problems = [HostProblem(host, text) for host, report in reports.items() for text in report.problems]
     torch = _most_common([report.torch for report in reports.values()])
     data = _most_common([report.data for report in reports.values() if report.data])
-    on_gpus = any(report.gpus for report in reports.values())
+    uses_gpus = any(report.gpus for report in reports.values())
     first = next(iter(reports))
     for host, report in reports.items():
+        found = []
         if report.torch != torch:
-            problems.append(Problem(host, f"has torch {report.torch}, and others {torch}: install the same on all."))
+            found.append(f"has torch {report.torch}, others have {torch}: install the same version on all hosts.")
         if report.data and report.data != data:
-            problems.append(
-                Problem(host, f"has another data set ({report.data[:12]}, others {data[:12]}): use --push to copy it.")
-            )
+            found.append(f"has another data set ({report.data[:12]}, others {data[:12]}): use --push to copy it.")
         if report.settings and report.settings != settings:
-            problems.append(Problem(host, "reads other settings from the recipe: use --push to copy the recipe."))
-        if on_gpus and report.gpus < workers[host]:
-            problems.append(
-                Problem(host, f"has {report.gpus} GPUs for {workers[host]} workers: write {host}:{report.gpus or 1}.")
-            )
+            found.append("reads other settings from the recipe: use --push to copy the recipe.")
+        if uses_gpus and report.gpus < workers[host]:
+            found.append(f"has {report.gpus} GPUs for {workers[host]} workers: write {host}:{report.gpus or 1}.")
         if host == first and report.free_bytes < report.needed_bytes:
-            problems.append(
-                Problem(
-                    host,
-                    f"has {size(report.free_bytes)} free for the run, whose checkpoints take up to "
-                    f"{size(report.needed_bytes)}: make room, or lower checkpoint.keep_last.",
-                )
-            )
+            found.append(disk_problem(report.free_bytes, report.needed_bytes))
+        problems += [HostProblem(host, sentence) for sentence in found]
     return problems
 
 
-def clock_offsets(clocks_s: Mapping[str, float], asked_at_s: float, answered_at_s: float) -> dict[str, float]:
-    """By how much the hosts' clocks differ from this one's. They were read between the question and the answer, so
-    that less than half of the time in between is no difference."""
-    middle_s, allowed_s = (asked_at_s + answered_at_s) / 2, (answered_at_s - asked_at_s) / 2
+def disk_problem(free_bytes: int, needed_bytes: int) -> str:
+    return (
+        f"has {size(free_bytes)} of free disk space, and checkpoints take up to {size(needed_bytes)}: free some, or "
+        "lower checkpoint.keep_last."
+    )
+
+
+def clock_offsets(clocks_s: Mapping[str, float], sent_at_s: float, received_at_s: float) -> dict[str, float]:
+    """Offsets of the hosts' clocks from this machine's, where the duration of the request cannot explain them."""
+    middle_s, allowed_s = (sent_at_s + received_at_s) / 2, (received_at_s - sent_at_s) / 2
     offsets_s = {host: clock_s - middle_s for host, clock_s in clocks_s.items()}
     return {host: offset_s if abs(offset_s) > allowed_s else 0.0 for host, offset_s in offsets_s.items()}
 
 
-def compare_clocks(offsets_s: Mapping[str, float]) -> list[Problem]:
-    """Clocks that would make logs hard to compare. Training does not mind them."""
+def compare_clocks(offsets_s: Mapping[str, float]) -> list[HostProblem]:
+    """Clocks that would make logs hard to compare. Training works with any."""
     return [
-        Problem(host, f"has a clock that is {span(abs(offset_s))} {'ahead' if offset_s > 0 else 'behind'}: use NTP.")
+        HostProblem(
+            host, f"has a clock that is {span(abs(offset_s))} {'ahead' if offset_s > 0 else 'behind'}: use NTP."
+        )
         for host, offset_s in offsets_s.items()
-        if abs(offset_s) > CLOCK_S
+        if abs(offset_s) > MOST_CLOCK_OFFSET_S
     ]
 
 
-def meet(
+def choose_addresses(
     addresses: Mapping[str, Sequence[Address]], reached: Mapping[str, Mapping[str, Sequence[str]]]
-) -> tuple[dict[str, Address], list[Problem]]:
-    """For each host the first of its addresses that all others reached, and who is out of reach of whom."""
+) -> tuple[dict[str, Address], list[HostProblem]]:
+    """For each host the first of its addresses that all other hosts reached, and the hosts that have none."""
     chosen: dict[str, Address] = {}
     problems = []
     for host, own in addresses.items():
@@ -122,27 +128,27 @@ def meet(
         if common:
             chosen[host] = common[0]
             continue
-        blind = [other for other in others if not reached[other][host]] or others
+        unable = [other for other in others if not reached[other][host]] or others
         tried = ", ".join(f"{address} on {interface}" for interface, address in own) or "it has none"
         problems.append(
-            Problem(
+            HostProblem(
                 host,
-                f"cannot be reached by {' and '.join(blind)} at its addresses ({tried}): "
-                "let the hosts reach each other's TCP ports, or join them in one network.",
+                f"cannot be reached by {' and '.join(unable)} at its addresses ({tried}): "
+                "open TCP ports between the hosts, or join them in one network.",
             )
         )
     return chosen, problems
 
 
-def newest(reports: Mapping[str, Report]) -> str | None:
-    """The host that holds the newest whole checkpoint; the first of them where several do."""
+def newest_checkpoint_host(reports: Mapping[str, HostReport]) -> str | None:
+    """The host that holds the newest intact checkpoint; the first of them if several do."""
     if not any(report.checkpoint for report in reports.values()):
         return None
     return max(reports, key=lambda host: reports[host].checkpoint)
 
 
 def checkpoint_bytes(settings: Settings, parameters: int) -> int:
-    """The most that a run's checkpoints take up: those that are kept, the best ones, and one that is being written."""
+    """Most disk space that checkpoints take: those that are kept, the best ones, and one that is being written."""
     return parameters * CHECKPOINT_BYTES * (settings.checkpoint.keep_last + 2)
 
 

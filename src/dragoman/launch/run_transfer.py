@@ -1,4 +1,4 @@
-"""A run on its way from one host to another, as a stream: `send RUN` on the one, `receive RUN` on the other."""
+"""Copy a run from one host to another as a stream: `send RUN` on the one, `receive RUN` on the other."""
 
 import shutil
 import sys
@@ -13,24 +13,24 @@ from dragoman.training import checkpoint
 
 
 def send(run: RunFolder, stream: IO[bytes]) -> None:
-    """Write a run's settings, logs and checkpoints; drafts, whose names begin with a dot, stay behind."""
+    """Write settings, logs and checkpoints of a run. Temporary files, whose names begin with a dot, are left out."""
     with tarfile.open(fileobj=stream, mode="w|") as archive:
         for path in sorted(run.path.iterdir()):
             if not path.name.startswith("."):
-                archive.add(path, path.name, filter=_without_drafts)
+                archive.add(path, path.name, filter=_without_temporary_files)
 
 
-def _without_drafts(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def _without_temporary_files(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if Path(member.name).name.startswith(".") else member
 
 
 def receive(run: RunFolder, stream: IO[bytes]) -> None:
-    """Take in what this host does not have. What is whole here stays as it is; checkpoints come whole or not at all."""
+    """Add what this host lacks. Intact files here are kept, and each checkpoint appears in one atomic step."""
     run.path.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=run.path, prefix=".incoming-") as draft:
-        incoming = RunFolder(Path(draft))
+    with tempfile.TemporaryDirectory(dir=run.path, prefix=".incoming-") as temporary:
+        incoming = RunFolder(Path(temporary))
         with tarfile.open(fileobj=stream, mode="r|") as archive:
-            archive.extractall(draft, filter="data")
+            archive.extractall(temporary, filter="data")
         run.checkpoints.mkdir(exist_ok=True)
         for name in checkpoint.names(incoming.checkpoints):
             if checkpoint.find_damage(run.checkpoints / name) is not None:
@@ -44,9 +44,9 @@ def receive(run: RunFolder, stream: IO[bytes]) -> None:
 
 
 def main() -> None:
-    verb, folder = sys.argv[1:]
+    direction, folder = sys.argv[1:]
     run = RunFolder(Path(folder).expanduser())
-    if verb == "send":
+    if direction == "send":
         send(run, sys.stdout.buffer)
     else:
         receive(run, sys.stdin.buffer)

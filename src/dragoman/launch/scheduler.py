@@ -1,4 +1,4 @@
-"""Worlds that others made: torchrun, Open MPI's mpirun and Slurm's srun each describe one in the environment."""
+"""Join a world that torchrun, mpirun (Open MPI) or srun (Slurm) has made, as the environment describes it."""
 
 import os
 import re
@@ -9,53 +9,53 @@ from dragoman.launch.network_interfaces import interface_towards
 
 FIRST_PORT = 20_000
 PORTS = 10_000
-"""Ports where the workers of a job may meet; its number chooses, so that jobs side by side do not."""
+"""Range of rendezvous ports. The number of the job selects one, so that concurrent jobs use different ones."""
 
 
 def join_world() -> None:
-    """Describe this worker's place in its world as torchrun does, whoever made it, and find the way to the others."""
-    os.environ.update(world_of(os.environ))
+    """Set the variables that torchrun would set, and the network interface that leads to the other workers."""
+    os.environ.update(torchrun_variables(os.environ))
     workers, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     interface = interface_towards(os.environ["MASTER_ADDR"]) if workers > here and "MASTER_ADDR" in os.environ else None
     if interface is not None:
-        # Left alone, gloo takes the interface of the host's name, which on many systems is the loopback.
+        # By default gloo takes the interface of the host's name, which on many systems is the loopback.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
 
 
-def world_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """What has to be added to an environment so that it describes its world as torchrun does."""
+def torchrun_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables to add to an environment so that it describes its world as torchrun does."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return {}
     if "OMPI_COMM_WORLD_RANK" in environment:
-        return _world_of_open_mpi(environment)
-    if "SLURM_STEP_NUM_TASKS" in environment:  # Set by srun alone: a batch script is one process and no world.
-        return _world_of_slurm(environment)
+        return _open_mpi_variables(environment)
+    if "SLURM_STEP_NUM_TASKS" in environment:  # Only srun sets it: a batch script is a single process.
+        return _slurm_variables(environment)
     return {}
 
 
-def _world_of_open_mpi(environment: Mapping[str, str]) -> dict[str, str]:
+def _open_mpi_variables(environment: Mapping[str, str]) -> dict[str, str]:
     job = re.sub(r"\D", "", environment.get("PMIX_NAMESPACE", ""))
-    return _world(
+    return _variables(
         environment,
         rank=environment["OMPI_COMM_WORLD_RANK"],
         world=environment["OMPI_COMM_WORLD_SIZE"],
         local_rank=environment["OMPI_COMM_WORLD_LOCAL_RANK"],
         local_world=environment["OMPI_COMM_WORLD_LOCAL_SIZE"],
-        address=_address_of_mpirun(environment),
+        address=_mpirun_address(environment),
         job=int(job or 0),
     )
 
 
-def _address_of_mpirun(environment: Mapping[str, str]) -> str | None:
-    """Where mpirun runs, which is where its first worker runs unless a host file says otherwise."""
+def _mpirun_address(environment: Mapping[str, str]) -> str | None:
+    """Address of mpirun, which is that of its first worker unless a host file says otherwise."""
     found = re.search(r"tcp\d?://([\d.]+)", environment.get("OMPI_MCA_orte_hnp_uri", ""))
     return found[1] if found else None
 
 
-def _world_of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
+def _slurm_variables(environment: Mapping[str, str]) -> dict[str, str]:
     counts = expand_counts(environment["SLURM_STEP_TASKS_PER_NODE"])
-    return _world(
+    return _variables(
         environment,
         rank=environment["SLURM_PROCID"],
         world=environment["SLURM_STEP_NUM_TASKS"],
@@ -66,7 +66,7 @@ def _world_of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _world(
+def _variables(
     environment: Mapping[str, str],
     *,
     rank: str,
@@ -76,31 +76,31 @@ def _world(
     address: str | None,
     job: int,
 ) -> dict[str, str]:
-    described = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_world}
+    variables = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_world}
     if "MASTER_ADDR" not in environment:
-        # Workers of one machine meet there, wherever the scheduler itself runs.
-        meeting = "127.0.0.1" if world == local_world else address
-        if meeting is None:
+        # Workers of one machine meet there, even if the scheduler runs on another.
+        rendezvous = "127.0.0.1" if world == local_world else address
+        if rendezvous is None:
             raise DragomanError(
-                "It is not known where the workers shall meet: name the first host, as in "
+                "The address for the rendezvous of the workers is unknown: set MASTER_ADDR to the first host, as in "
                 "`mpirun -x MASTER_ADDR=a ...`."
             )
-        described["MASTER_ADDR"] = meeting
+        variables["MASTER_ADDR"] = rendezvous
     if "MASTER_PORT" not in environment:
-        described["MASTER_PORT"] = str(FIRST_PORT + job % PORTS)
-    return described
+        variables["MASTER_PORT"] = str(FIRST_PORT + job % PORTS)
+    return variables
 
 
 def first_host(listing: str) -> str:
-    """The first of Slurm's list of hosts: `node03` of `node[03-05,9],login`."""
+    """The first host of a Slurm host list: `node03` of `node[03-05,9],login`."""
     match = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\]([^,\[]*))?", listing)
     if match is None:
-        raise DragomanError(f"'{listing}' is no list of hosts: set MASTER_ADDR to the name of the first.")
+        raise DragomanError(f"'{listing}' is not a Slurm host list: set MASTER_ADDR to the name of the first host.")
     return "".join(part or "" for part in match.groups())
 
 
 def expand_counts(listing: str) -> list[int]:
-    """Slurm's counts for each host: `2(x3),1` is 2, 2, 2, 1."""
+    """Expand Slurm's counts per host: `2(x3),1` is 2, 2, 2, 1."""
     counts: list[int] = []
     for part in listing.split(","):
         number, _, times = part.partition("(x")

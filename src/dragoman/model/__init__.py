@@ -1,1 +1,1 @@
-"""The Transformer on packed tokens, and its loss."""
+"""The Transformer on packed tokens, its loss, and its key-value cache for decoding."""

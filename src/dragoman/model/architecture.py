@@ -1,4 +1,4 @@
-"""The shape of a model: the settings of a recipe's model, and the vocabulary that the data set brings."""
+"""The architecture of a model: the model settings of a recipe, and the vocabulary size of the data set."""
 
 from typing import Annotated
 
@@ -9,51 +9,51 @@ from dragoman.settings import ModelSettings
 
 
 class Architecture(ModelSettings):
-    """All that decides which weights a model has and how they are used. CTranslate2 runs everything but qk_norm."""
+    """Everything that determines a model's weights and their use. CTranslate2 supports all of it but qk_norm."""
 
     vocabulary: Annotated[int, Field(ge=1, le=10**8)]
-    """Rows of the one matrix that embeds source and target and scores the output."""
+    """Rows of the matrix that embeds source and target and projects the output."""
 
     @property
     def head_size(self) -> int:
         return self.d_model // self.heads
 
     def replaced(self, **changes: object) -> "Architecture":
-        """The same but for some settings."""
+        """A copy with some settings changed."""
         return Architecture(**{**self.model_dump(), **changes})
 
 
 def architecture_of(recipe: str, *overrides: str) -> Architecture:
-    """The model of a recipe, with as many rows as its tokenizer is to have pieces."""
+    """The model of a recipe, with the vocabulary size of its tokenizer settings."""
     settings = resolve(recipe, overrides).settings
     return Architecture(vocabulary=settings.tokenizer.vocabulary_size, **settings.model.model_dump())
 
 
 def parameter_count(architecture: Architecture) -> int:
-    """Trainable numbers, counted without building the model; each shared one once."""
+    """Trainable parameters, computed without building the model; shared ones are counted once."""
     a = architecture
-    return a.vocabulary * a.d_model + sum(_sides(a))
+    return a.vocabulary * a.d_model + sum(_side_parameters(a))
 
 
 def token_flops(architecture: Architecture) -> tuple[int, int]:
-    """Arithmetic of training on one source and on one target token: six operations for each number they meet.
+    """FLOPs of training on one source and on one target token: six for each parameter that the token is multiplied by.
 
-    What tokens of a sentence do among each other in attention is left out: sentences are short, and it is little.
+    Attention scores and weighted sums are left out: sentences are short, so they are a small part.
     """
     a = architecture
-    source, target = _sides(a)
-    # The decoder's attention reads the encoder's output: two of its matrices meet source tokens.
+    source, target = _side_parameters(a)
+    # The key and value matrices of cross-attention are applied to source tokens.
     memory = a.decoder_layers * 2 * a.d_model * a.d_model
     return 6 * (source + memory), 6 * (target - memory + a.vocabulary * a.d_model)
 
 
-def _sides(a: Architecture) -> tuple[int, int]:
-    """Trainable numbers of the encoder and of the decoder."""
+def _side_parameters(a: Architecture) -> tuple[int, int]:
+    """Trainable parameters of the encoder and of the decoder, without embeddings."""
     bias = int(a.bias)
     norm = 2 * a.d_model if a.norm == "layernorm" else a.d_model
     head_norm = 2 * a.head_size if a.qk_norm else 0
     attention = 4 * a.d_model * (a.d_model + bias) + head_norm + norm
-    widened = a.feed_forward * (2 if a.activation == "swiglu" else 1)
-    feed_forward = widened * (a.d_model + bias) + (a.feed_forward + bias) * a.d_model + norm
+    up_rows = a.feed_forward * (2 if a.activation == "swiglu" else 1)
+    feed_forward = up_rows * (a.d_model + bias) + (a.feed_forward + bias) * a.d_model + norm
     encoder = a.encoder_layers * (attention + feed_forward) + norm
     return encoder, a.decoder_layers * (2 * attention + feed_forward) + norm

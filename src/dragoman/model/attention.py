@@ -1,8 +1,8 @@
-"""Attention over packed sentences: the one place that knows where a sentence begins.
+"""Attention over packed sentences: the only module that uses sentence boundaries.
 
-Four kernels give the same numbers. Our own on CUDA for batches of fixed size; torch's variable-length flash attention
-on CUDA in half precision; torch's padded one elsewhere; and explicit matrix products on a CPU where torch's is slow
-(bfloat16: three times; dropout of weights).
+Four implementations compute the same function: a Triton kernel on CUDA for batches of fixed size; torch's
+variable-length flash attention on CUDA in half precision; torch's padded attention elsewhere; and explicit matrix
+products on a CPU where torch's attention is slow (bfloat16: three times as slow; dropout of weights).
 
 Shapes: T tokens (Tq queries, Tk keys), S sentences, L tokens of the longest, H heads, D features of a head, d = H*D.
 """
@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
-from dragoman.batching.packing import Layout
+from dragoman.batching.packing import SequenceLayout
 from dragoman.model.dropout import Dropout, dropout
 
 ROTARY_BASE = 10_000.0
 RMS_EPSILON = 1e-6
 
 Rotation = tuple[Tensor, Tensor]
-"""Cosines and sines of each token's position, [T, 1, D/2] both."""
+"""Cosines and sines of each token's rotary angles, [T, 1, D/2] both."""
 
 # The argument changed its name between torch releases.
 _CAUSAL_VARLEN: dict[str, Any] = (
@@ -38,15 +38,15 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    queries: Layout,
-    keys: Layout,
+    queries: SequenceLayout,
+    keys: SequenceLayout,
     *,
     causal: bool = False,
     dropout_rate: float = 0.0,
 ) -> Tensor:
-    """Each sentence's queries [Tq, H, D] look at the same sentence's keys and values [Tk, H, D]: gives [Tq, d].
+    """Queries [Tq, H, D] attend to the keys and values [Tk, H, D] of their own sentence; returns [Tq, d].
 
-    `causal` is for a sentence looking at itself: a token sees none that follow it.
+    `causal`, for self-attention: a token attends to no later token.
     """
     if dropout_rate == 0.0 and _has_varlen_kernel(q):
         out = varlen_attn(
@@ -56,35 +56,35 @@ def attend(
         return cast(Tensor, out).flatten(1)
     heads = q.shape[1]
     q_SHLD, k_SHLD, v_SHLD = (
-        layout.to_grid(x.flatten(1)).view(layout.sentences, layout.max_len, heads, -1).transpose(1, 2)
+        layout.pad(x.flatten(1)).view(layout.sentences, layout.max_len, heads, -1).transpose(1, 2)
         for x, layout in ((q, queries), (k, keys), (v, keys))
     )
-    # Empty cells lie after all real ones, so that the causal mask hides them too.
-    mask = None if causal or keys.rectangular else keys.grid.mask
+    # Padding comes after all real tokens, so the causal mask hides it too.
+    mask = None if causal or keys.has_equal_lengths else keys.padding.mask
     if q.device.type == "cpu" and (dropout_rate > 0.0 or q.dtype in (torch.bfloat16, torch.float16)):
         out_SHLD = _explicit_attention(q_SHLD, k_SHLD, v_SHLD, mask, causal=causal, rate=dropout_rate)
     else:
         with without_cudnn(q.device):
             out_SHLD = F.scaled_dot_product_attention(q_SHLD, k_SHLD, v_SHLD, mask, dropout_rate, causal)
-    return queries.from_grid(out_SHLD.transpose(1, 2).flatten(2))
+    return queries.unpad(out_SHLD.transpose(1, 2).flatten(2))
 
 
 def attend_at_fixed_size(
-    x: Tensor, y: Tensor | None, queries: Layout, keys: Layout, drop: Dropout, *, causal: bool = False
+    x: Tensor, y: Tensor | None, queries: SequenceLayout, keys: SequenceLayout, drop: Dropout, *, causal: bool = False
 ) -> Tensor:
-    """The same for batches of fixed size, by a kernel of ours: `x` holds queries, keys and values, [T, 3, H, D], or
-    `x` the queries, [Tq, 1, H, D], and `y` the others, [Tk, 2, H, D]."""
+    """The same for batches of fixed size, by the Triton kernel. `x` holds queries, keys and values, [T, 3, H, D]; or
+    `x` holds the queries, [Tq, 1, H, D], and `y` keys and values, [Tk, 2, H, D]."""
     from dragoman.model.kernels import attention_kernel  # Needs Triton, which comes with torch for CUDA.
 
     out, _ = attention_kernel.attend(
-        x, y, queries.sentence_of, keys.sentence_of, queries.cu_seqlens, keys.cu_seqlens,
+        x, y, queries.sentence_ids, keys.sentence_ids, queries.cu_seqlens, keys.cu_seqlens,
         causal, drop.active_rate, drop.seed,
     )  # fmt: skip
     return cast(Tensor, out).flatten(1)
 
 
 def without_cudnn(device: torch.device) -> AbstractContextManager[None]:
-    """Keeps torch from cuDNN's attention, which plans for hundreds of milliseconds at every new shape."""
+    """Exclude cuDNN's attention, which spends hundreds of milliseconds on a plan for every new shape."""
     if device.type != "cuda":
         return nullcontext()
     return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
@@ -96,7 +96,7 @@ def _has_varlen_kernel(q: Tensor) -> bool:
 
 @lru_cache
 def _has_flash(device_index: int) -> bool:
-    """Flash attention begins with Ampere."""
+    """Flash attention needs Ampere or later."""
     return torch.cuda.get_device_capability(device_index) >= (8, 0)
 
 
@@ -112,27 +112,27 @@ def _explicit_attention(
         bias = q_SHLD.new_zeros(S, 1, 1, Lk).masked_fill(~mask, -math.inf).expand(S, H, 1, Lk).reshape(S * H, 1, Lk)
     q_BLD, k_BLD, v_BLD = (x.reshape(S * H, -1, D) for x in (q_SHLD, k_SHLD, v_SHLD))
     scores_BLL = torch.baddbmm(bias, q_BLD, k_BLD.mT, alpha=D**-0.5)
-    # float32: a softmax in bfloat16 is both coarse and slow on a CPU.
+    # float32: on a CPU a softmax in bfloat16 is imprecise and slow.
     weights_BLL = dropout(torch.softmax(scores_BLL, dim=-1, dtype=torch.float32), rate).to(v_BLD.dtype)
     return torch.bmm(weights_BLL, v_BLD).view(S, H, Lq, D)
 
 
 def rotation_at(positions: Tensor, head_size: int) -> Rotation:
-    """The rotary angles of [T] positions, made once a forward pass for all layers."""
+    """The rotary angles of [T] positions, computed once per forward pass for all layers."""
     exponents = torch.arange(0, head_size, 2, device=positions.device, dtype=torch.float32) / head_size
     angles = positions.float()[:, None, None] * ROTARY_BASE**-exponents  # [T, 1, D/2]
     return angles.cos(), angles.sin()
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Turns [T, H, D] by each token's position; the first half of D pairs with the second, as Llama's does."""
+    """Rotate [T, H, D] by each token's angles; the first half of D pairs with the second, as in Llama."""
     cos, sin = (part.to(x.dtype) for part in rotation)
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 class HeadNorm(nn.Module):
-    """RMS normalisation of queries and keys, each head by itself, which bounds the attention scores."""
+    """RMS norm of queries and keys, per head, which bounds the attention scores."""
 
     def __init__(self, head_size: int) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class HeadNorm(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """A sentence looks at itself."""
+    """Multi-head self-attention."""
 
     def __init__(
         self, d_model: int, heads: int, *, causal: bool, bias: bool, qk_norm: bool, dropout_rate: float
@@ -152,28 +152,28 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model, bias=bias)
         self.head_norm = HeadNorm(d_model // heads) if qk_norm else None
 
-    def forward(self, x: Tensor, layout: Layout, rotation: Rotation | None) -> Tensor:
+    def forward(self, x: Tensor, layout: SequenceLayout, rotation: Rotation | None) -> Tensor:
         """[T, d] -> [T, d]."""
-        if layout.sentence_of is not None:
-            together = self._project_together(x, rotation)
-            y = attend_at_fixed_size(together, None, layout, layout, self.dropout, causal=self.causal)
+        if layout.sentence_ids is not None:
+            qkv = self._project_fused(x, rotation)
+            y = attend_at_fixed_size(qkv, None, layout, layout, self.dropout, causal=self.causal)
         else:
             rate = self.dropout.active_rate
             y = attend(*self.project(x, rotation), layout, layout, causal=self.causal, dropout_rate=rate)
         return cast(Tensor, self.out(y))
 
-    def _project_together(self, x: Tensor, rotation: Rotation | None) -> Tensor:
-        """What `project` gives, in one piece, [T, 3, H, D]."""
+    def _project_fused(self, x: Tensor, rotation: Rotation | None) -> Tensor:
+        """Queries, keys and values in one tensor, [T, 3, H, D]."""
         if self.head_norm is None and rotation is None:
-            together: Tensor = self.qkv(x).unflatten(1, (3, self.heads, -1))
-            return together
+            qkv: Tensor = self.qkv(x).unflatten(1, (3, self.heads, -1))
+            return qkv
         return torch.stack(self.project(x, rotation), dim=1)
 
     def project(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, [T, H, D] each: normalised, then rotated, where the architecture says so."""
+        """Queries, keys and values, [T, H, D] each: normalized, then rotated, if the architecture does so."""
         q, k, v = self.qkv(x).unflatten(1, (3, self.heads, -1)).unbind(1)
         if self.head_norm is not None:
-            # Back to v's type: autocast normalises in float32.
+            # Back to v's type: autocast normalizes in float32.
             q, k = self.head_norm.query(q).to(v.dtype), self.head_norm.key(k).to(v.dtype)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
@@ -181,7 +181,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """The translation looks at its source. Positions turn nothing here: the two sides count differently."""
+    """Multi-head attention of the target to the source. No rotary positions: those of the two sides are unrelated."""
 
     def __init__(self, d_model: int, heads: int, *, bias: bool, qk_norm: bool, dropout_rate: float) -> None:
         super().__init__()
@@ -191,22 +191,22 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model, bias=bias)
         self.head_norm = HeadNorm(d_model // heads) if qk_norm else None
 
-    def forward(self, x: Tensor, memory: Tensor, layout: Layout, memory_layout: Layout) -> Tensor:
-        """[Tq, d] looks at [Tk, d] -> [Tq, d]."""
+    def forward(self, x: Tensor, memory: Tensor, layout: SequenceLayout, memory_layout: SequenceLayout) -> Tensor:
+        """[Tq, d] attends to [Tk, d] -> [Tq, d]."""
         q = self.project_query(x)
-        if layout.sentence_of is not None:
-            together = self._project_memory_together(memory)
-            y = attend_at_fixed_size(q[:, None], together, layout, memory_layout, self.dropout)
+        if layout.sentence_ids is not None:
+            key_value = self._project_memory_fused(memory)
+            y = attend_at_fixed_size(q[:, None], key_value, layout, memory_layout, self.dropout)
         else:
             k, v = self.project_memory(memory)
             y = attend(q, k, v, layout, memory_layout, dropout_rate=self.dropout.active_rate)
         return cast(Tensor, self.out(y))
 
-    def _project_memory_together(self, memory: Tensor) -> Tensor:
-        """What `project_memory` gives, in one piece, [T, 2, H, D]."""
+    def _project_memory_fused(self, memory: Tensor) -> Tensor:
+        """Keys and values in one tensor, [T, 2, H, D]."""
         if self.head_norm is None:
-            together: Tensor = self.key_value(memory).unflatten(1, (2, self.heads, -1))
-            return together
+            key_value: Tensor = self.key_value(memory).unflatten(1, (2, self.heads, -1))
+            return key_value
         return torch.stack(self.project_memory(memory), dim=1)
 
     def project_query(self, x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""A model as a folder: weights, shape, tokenizer and languages. All that is needed to translate, and nothing that runs.
+"""Model folders: weights, architecture, tokenizer and languages. They hold data only, no code.
 
 ```
-weights.safetensors      the parameters
+weights.safetensors      the parameters; in a Hugging Face folder model.safetensors, under M2M100's names
 model.json               architecture, languages, decoding settings
 tokenizer.model          SentencePiece
 ```
@@ -21,6 +21,7 @@ from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
 from dragoman.files import read_json, write_json
 from dragoman.model.architecture import Architecture
+from dragoman.model.m2m100 import M2M100_WEIGHTS_FILE, from_m2m100
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings
 
@@ -31,7 +32,7 @@ TOKENIZER_FILE = "tokenizer.model"
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """What a model is, besides its weights."""
+    """Everything about a model but its weights."""
 
     architecture: Architecture
     languages: Languages
@@ -50,7 +51,7 @@ class ModelDescription:
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model ready to use."""
+    """A model with loaded weights, and its description."""
 
     model: Transformer
     description: ModelDescription
@@ -66,14 +67,22 @@ def read_description(folder: Path) -> ModelDescription:
             Tokenizer.load(folder / TOKENIZER_FILE),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise DragomanError(f"{folder / MODEL_FILE} does not describe a model ({error}): it was damaged.") from None
+        raise DragomanError(
+            f"{folder / MODEL_FILE} does not describe a model ({error}): take another checkpoint or copy it again."
+        ) from None
 
 
 def load_model(folder: Path, device: torch.device | str = "cpu") -> StoredModel:
-    """Read a model folder. No code of it is run: safetensors and JSON hold data alone."""
+    """Read a model folder, with weights under our names or M2M100's."""
     description = read_description(folder)
     model = Transformer(description.architecture)
-    put_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
+    path = folder / M2M100_WEIGHTS_FILE
+    if path.is_file():
+        weights = from_m2m100(read_tensors(path), description.architecture)
+    else:
+        path = folder / WEIGHTS_FILE
+        weights = read_tensors(path)
+    load_weights(model, weights, path)
     return StoredModel(model.to(device).eval(), description)
 
 
@@ -81,13 +90,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except FileNotFoundError:
-        raise DragomanError(f"{path} does not exist: the model is not whole, take another one.") from None
+        raise DragomanError(f"{path} does not exist: the model is incomplete, take another checkpoint.") from None
     except (SafetensorError, OSError) as error:
         raise DragomanError(f"{path} is damaged ({error}): take another checkpoint or copy it again.") from None
 
 
-def put_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Load weights into a model. All that is missing, left over or of another shape is named at once."""
+def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Load weights into a model. One error names all that are missing, unknown or of another shape."""
     own = model.state_dict()
     problems = [f"{name} is missing" for name in own if name not in weights]
     problems += [f"{name} is unknown" for name in weights if name not in own]

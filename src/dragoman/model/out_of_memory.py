@@ -1,8 +1,8 @@
-"""Memory that runs out, and how torch says so."""
+"""Recognition of out-of-memory errors."""
 
-_NO_MEMORY = ("out of memory", "ALLOC_FAILED", "not enough memory", "can't allocate memory", "bad_alloc")
+_MESSAGES = ("out of memory", "ALLOC_FAILED", "not enough memory", "can't allocate memory", "bad_alloc")
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """CUDA, its libraries, Triton, the allocator of a CPU and C++ say it in words of their own."""
-    return any(words in str(error) for words in _NO_MEMORY)
+    """True if an error means out of memory. CUDA, its libraries, Triton, CPU allocator and C++ word it differently."""
+    return any(message in str(error) for message in _MESSAGES)

@@ -1,19 +1,11 @@
-"""In which arithmetic a model runs, and how much of a batch its memory takes at once."""
+"""The type of the matrix products: bf16 where the hardware multiplies it faster, float32 elsewhere."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import psutil
 import torch
 
-from dragoman.model.architecture import Architecture
-from dragoman.model.kernels.availability import has_kernels, takes_heads
 from dragoman.settings import Settings
-
-CPU_MICRO_TOKENS = 4096
-"""Activations of more tokens no longer fit a processor's caches, and gain nothing."""
-MEMORY_SHARE = 0.5
-"""How much of a device's memory activations may take: weights, optimizer and others need the rest."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +17,16 @@ class Precision:
 
     @classmethod
     def choose(cls, settings: Settings, device: torch.device) -> "Precision":
-        """bf16 where the hardware multiplies it faster than fp32: GPUs from Ampere on, CPUs with AVX512-BF16 or AMX."""
-        wanted = settings.training.precision
-        if wanted == "auto":
-            wanted = "bf16" if _multiplies_bf16(device) else "fp32"
-        return cls(device.type, torch.bfloat16 if wanted == "bf16" else torch.float32)
+        """The precision to train in: `training.precision`, or what the hardware is fastest at."""
+        choice = settings.training.precision
+        bf16 = choice == "bf16" or (choice == "auto" and has_fast_bf16(device))
+        return cls(device.type, torch.bfloat16 if bf16 else torch.float32)
+
+    @classmethod
+    def for_decoding(cls, device: torch.device) -> "Precision":
+        """The precision to translate in: bf16 on GPUs that have it, float32 elsewhere."""
+        bf16 = device.type == "cuda" and has_fast_bf16(device)
+        return cls(device.type, torch.bfloat16 if bf16 else torch.float32)
 
     def autocast(self) -> AbstractContextManager[None]:
         if self.dtype == torch.float32:
@@ -41,39 +38,10 @@ class Precision:
         return "bf16" if self.dtype == torch.bfloat16 else "fp32"
 
 
-def _multiplies_bf16(device: torch.device) -> bool:
+def has_fast_bf16(device: torch.device) -> bool:
+    """True if the hardware multiplies bf16 faster than float32: GPUs from Ampere on, CPUs with AVX512-BF16 or AMX."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-
-
-def replays(precision: Precision, architecture: Architecture, device: torch.device) -> bool:
-    """Whether training runs compiled and replayed, on our own kernels: they take half precision and such heads."""
-    return has_kernels(device) and precision.dtype == torch.bfloat16 and takes_heads(architecture.head_size)
-
-
-def micro_tokens(settings: Settings, architecture: Architecture, device: torch.device, neighbours: int) -> int:
-    """Most tokens of a side that go through the model at once.
-
-    The memory that a token needs is estimated, generously; should it not suffice after all, training cuts further. The
-    estimate looks at the memory that the machine has, not at what happens to be free, so that a resumed run cuts alike.
-    """
-    if settings.training.micro_batch_tokens:
-        return settings.training.micro_batch_tokens
-    if device.type == "cuda":
-        sharing = -(-neighbours // torch.cuda.device_count())
-        memory_bytes = torch.cuda.get_device_properties(device).total_memory // sharing
-        most = settings.batch.tokens
-    else:
-        memory_bytes = psutil.virtual_memory().total // neighbours
-        most = CPU_MICRO_TOKENS
-    fits = int(MEMORY_SHARE * memory_bytes / activation_bytes(architecture))
-    return max(1, min(most, fits))
-
-
-def activation_bytes(a: Architecture) -> int:
-    """What one source and one target token leave behind for the backward pass, in float32, without padding."""
-    encoder = a.encoder_layers * (12 * a.d_model + 4 * a.feed_forward)
-    decoder = a.decoder_layers * (20 * a.d_model + 4 * a.feed_forward)
-    return 4 * (encoder + decoder + 8 * a.d_model)

@@ -1,4 +1,4 @@
-"""The residual stream: sublayers read it through a norm, and add what they find to it."""
+"""The residual stream: the norm in front of each sublayer, and the addition of its output."""
 
 from typing import cast
 
@@ -8,28 +8,28 @@ from torch import Tensor, nn
 from dragoman.model.architecture import Architecture
 from dragoman.model.attention import RMS_EPSILON
 from dragoman.model.dropout import Dropout
-from dragoman.model.kernels.availability import runs_kernels
+from dragoman.model.kernels.availability import can_run_kernels
 
 
 def make_norm(a: Architecture) -> nn.Module:
     return nn.LayerNorm(a.d_model) if a.norm == "layernorm" else nn.RMSNorm(a.d_model, eps=RMS_EPSILON)
 
 
-def read(x: Tensor, norm: nn.Module) -> Tensor:
-    """The stream as a sublayer reads it: through its norm, in the type of its products."""
+def apply_norm(x: Tensor, norm: nn.Module) -> Tensor:
+    """The input of a sublayer: the norm of the residual stream, in the type of the matrix products."""
     y: Tensor = norm(x)
     device_type = x.device.type
     return y.to(torch.get_autocast_dtype(device_type)) if torch.is_autocast_enabled(device_type) else y
 
 
 def add_and_norm(x: Tensor, y: Tensor, drop: Dropout, norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """`x + dropout(y)`, and the same as the next sublayer reads it, through its norm. [T, d] all."""
-    if runs_kernels(y) and (drop.seed is not None or drop.active_rate == 0.0):
+    """`x + dropout(y)`, the new residual stream, and its norm, the input of the next sublayer. [T, d] all."""
+    if can_run_kernels(y) and (drop.seed is not None or drop.active_rate == 0.0):
         from dragoman.model.kernels import residual_kernel  # Needs Triton, which comes with torch for CUDA.
 
         weight, bias = cast(Tensor, norm.weight), cast(Tensor | None, getattr(norm, "bias", None))
         epsilon = cast(float, norm.eps)
         total, normed, _, _ = residual_kernel.add_and_norm(x, y, weight, bias, epsilon, drop.active_rate, drop.seed)
         return total, normed
-    x = drop.added(x, y)
-    return x, read(x, norm)
+    x = drop.add(x, y)
+    return x, apply_norm(x, norm)

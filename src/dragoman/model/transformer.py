@@ -1,9 +1,9 @@
-"""The Transformer, encoder and decoder, on packed tokens.
+"""The encoder-decoder Transformer on packed tokens.
 
-Pre-norm layers with a norm after the last; one matrix embeds both languages and scores the output. With its default
-settings it computes what fairseq's and Hugging Face's M2M100 compute from the same weights.
+Pre-norm layers with a norm after the last; one matrix embeds both languages and is the output projection. With the
+default settings it computes the same function as fairseq's and Hugging Face's M2M100 with the same weights.
 
-Training goes through `Transformer.forward`, which gives sums of losses. Translation goes step by step: see
+Training calls `Transformer.forward`, which returns sums of losses. Translation runs step by step: see
 `Transformer.start_decoding`.
 
 Shapes: T tokens (packed), N hypotheses, d features, V vocabulary; those of attention in `attention`.
@@ -17,67 +17,69 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dragoman.batching.packing import Batch, Layout, Packed
+from dragoman.batching.packing import Batch, Packed, SequenceLayout
 from dragoman.model.architecture import Architecture
 from dragoman.model.attention import CrossAttention, Rotation, SelfAttention, rotation_at
 from dragoman.model.dropout import Dropout
-from dragoman.model.kernels.availability import runs_kernels, takes_heads
+from dragoman.model.kernels.availability import can_run_kernels, supports_head_size
 from dragoman.model.kv_cache import DecoderState, IndexedState, LayerCache
 from dragoman.model.loss import linear_cross_entropy
-from dragoman.model.residual import add_and_norm, make_norm, read
+from dragoman.model.residual import add_and_norm, apply_norm, make_norm
 
 FIRST_POSITION = 1
-"""The sinusoid that a sentence's first token gets: CTranslate2's, and M2M100's where padding has id 0."""
+"""Sinusoidal position of the first token of a sentence: as in CTranslate2, and in M2M100 where padding has id 0."""
 
 
 class Transformer(nn.Module):
-    """Trains on batches with `model(batch, smoothing)`; translates with `start_decoding` and `decode_step`."""
+    """Train it with `model(batch, smoothing)`; translate with `start_decoding` and `decode_step`."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.architecture = a = architecture
         self.embedding = nn.Embedding(a.vocabulary, a.d_model)
-        self.positions = Sinusoids(a.d_model) if a.positions == "sinusoidal" else None
+        self.positions = SinusoidalPositions(a.d_model) if a.positions == "sinusoidal" else None
         self.source_dropout, self.target_dropout = Dropout(a.dropout), Dropout(a.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(a) for _ in range(a.encoder_layers))
         self.encoder_norm = make_norm(a)
         self.decoder = nn.ModuleList(DecoderLayer(a) for _ in range(a.decoder_layers))
         self.decoder_norm = make_norm(a)
-        self._trained_parts: _Parts | None = None
+        self._compiled: _LayerFunctions | None = None
         self.reset_parameters()
 
     def compile_for_training(self) -> None:
-        """From now on, run compiled while in training. All layers of a kind share what the first one's use compiles.
+        """Run compiled from now on, in training mode. All layers of a kind share one compiled function.
 
-        Searches and evaluations run as before: their shapes change too often.
+        Searches and evaluations are not compiled: their shapes change too often.
         """
-        self._trained_parts = _Parts._make(torch.compile(part) for part in _parts())
+        self._compiled = _LayerFunctions._make(torch.compile(function) for function in _EAGER)
 
     def forward(self, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Sums over the batch's labels of the smoothed loss, to minimise, and of the negative log-likelihood.
 
-        Sums, not means: they add up over chunks, workers and batches, and are divided once by the number of labels.
+        Sums, not means: they add up over micro-batches and workers, and are divided once by the number of labels.
         """
         return linear_cross_entropy(self.hidden(batch), self.embedding.weight, batch.labels, smoothing)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """The decoder's output for every target token, [T, d]; `logits` turns it into scores."""
+        """The decoder's output for every target token, [T, d]; `logits` projects it to the vocabulary."""
         return self.decode(self.encode(batch.source), batch.source.layout, batch.target)
 
     def encode(self, source: Packed) -> Tensor:
-        """[T, d]: what the decoder looks at."""
-        parts, layout, (first, *norms) = self._parts, source.layout, self._norms(self.encoder, self.encoder_norm)
-        x, y, rotation = parts.embed(self, source.tokens, layout.positions, layout.max_len, self.source_dropout, first)
+        """[T, d]: the memory that the decoder attends to."""
+        run, layout = self._functions, source.layout
+        first, *norms = self._norms(self.encoder, self.encoder_norm)
+        x, y, rotation = run.embed(self, source.tokens, layout.positions, layout.max_len, self.source_dropout, first)
         for layer, norm in zip(self.encoder, norms, strict=True):
-            x, y = parts.encode(layer, x, y, layout, rotation, norm)
+            x, y = run.encode(layer, x, y, layout, rotation, norm)
         return y
 
-    def decode(self, memory: Tensor, memory_layout: Layout, target: Packed) -> Tensor:
-        """[T, d] for target tokens that are all known, as in training."""
-        parts, layout, (first, *norms) = self._parts, target.layout, self._norms(self.decoder, self.decoder_norm)
-        x, y, rotation = parts.embed(self, target.tokens, layout.positions, layout.max_len, self.target_dropout, first)
+    def decode(self, memory: Tensor, memory_layout: SequenceLayout, target: Packed) -> Tensor:
+        """[T, d] for target tokens that are all given, as in training."""
+        run, layout = self._functions, target.layout
+        first, *norms = self._norms(self.decoder, self.decoder_norm)
+        x, y, rotation = run.embed(self, target.tokens, layout.positions, layout.max_len, self.target_dropout, first)
         for layer, norm in zip(self.decoder, norms, strict=True):
-            x, y = parts.decode(layer, x, y, memory, layout, memory_layout, rotation, norm)
+            x, y = run.decode(layer, x, y, memory, layout, memory_layout, rotation, norm)
         return y
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -85,42 +87,47 @@ class Transformer(nn.Module):
         return F.linear(hidden, self.embedding.weight)
 
     @torch.no_grad()
-    def start_decoding(self, source: Packed, beam: int, max_length: int, *, watching: bool = False) -> DecoderState:
-        """Reads the source and makes room for `beam` hypotheses a sentence of at most `max_length` tokens.
+    def start_decoding(
+        self, source: Packed, beam: int, max_length: int, *, returns_attention: bool = False
+    ) -> DecoderState:
+        """Encode the source and allocate caches for `beam` hypotheses per sentence of at most `max_length` tokens.
 
         Hypotheses are numbered sentence by sentence: those of sentence s are s * beam to (s + 1) * beam - 1. A search
         loops over `decode_step`, `DecoderState.reorder` and, as sentences finish, `DecoderState.keep_sentences`.
-        With `watching`, the state notes where hypotheses look.
+        With `returns_attention`, each step stores its cross-attention weights in the state.
         """
         memory = self.encode(source)
         layout, a = source.layout, self.architecture
         projected = [layer.cross_attention.project_memory(memory) for layer in self._decoder_layers()]
-        if runs_kernels(projected[0][0]) and takes_heads(a.head_size) and not watching:
-            room = (layout.sentences * beam, max_length, a.heads, a.head_size)
+        if can_run_kernels(projected[0][0]) and supports_head_size(a.head_size) and not returns_attention:
+            cache_shape = (layout.sentences * beam, max_length, a.heads, a.head_size)
             caches = [
-                LayerCache(k.new_empty(room), k.new_empty(room), k.contiguous(), v.contiguous()) for k, v in projected
+                LayerCache(k.new_empty(cache_shape), k.new_empty(cache_shape), k.contiguous(), v.contiguous())
+                for k, v in projected
             ]
             return IndexedState(caches, layout.cu_seqlens, beam, max_length)
-        room = (layout.sentences * beam, a.heads, max_length, a.head_size)
+        cache_shape = (layout.sentences * beam, a.heads, max_length, a.head_size)
         caches = []
         for keys_and_values in projected:
             memory_keys, memory_values = (
-                layout.to_grid(x.flatten(1))
+                layout.pad(x.flatten(1))
                 .view(layout.sentences, layout.max_len, *x.shape[1:])
                 .transpose(1, 2)
                 .contiguous()
                 for x in keys_and_values
             )
             caches.append(
-                LayerCache(memory_keys.new_empty(room), memory_keys.new_empty(room), memory_keys, memory_values)
+                LayerCache(
+                    memory_keys.new_empty(cache_shape), memory_keys.new_empty(cache_shape), memory_keys, memory_values
+                )
             )
-        mask = None if layout.rectangular else layout.grid.mask
-        return DecoderState(caches, mask, beam, max_length, watching=watching)
+        mask = None if layout.has_equal_lengths else layout.padding.mask
+        return DecoderState(caches, mask, beam, max_length, memory.device, returns_attention=returns_attention)
 
     @torch.no_grad()
     def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """Appends one token to each hypothesis, [N], and gives the hidden vector that predicts the next, [N, d]."""
-        state.check_room(tokens.shape[0])
+        """Append one token to each hypothesis, [N]; returns the hidden vector that predicts the next, [N, d]."""
+        state.check_capacity(tokens.shape[0])
         first, *norms = self._norms(self.decoder, self.decoder_norm)
         x, y, rotation = self._embed(tokens, state.positions(tokens), state.max_length, self.target_dropout, first)
         for layer, cache, norm in zip(self._decoder_layers(), state.caches, norms, strict=True):
@@ -130,21 +137,21 @@ class Transformer(nn.Module):
 
     @staticmethod
     def _norms(layers: Iterable[nn.Module], last: nn.Module) -> list[nn.Module]:
-        """Through which each layer reads the stream, and what comes after the last."""
+        """The first norm of each layer, and the norm after the last layer."""
         return [*(cast(nn.Module, layer.self_attention_norm) for layer in layers), last]
 
     def _decoder_layers(self) -> Iterator["DecoderLayer"]:
         return cast(Iterator[DecoderLayer], iter(self.decoder))
 
     @property
-    def _parts(self) -> "_Parts":
-        return self._trained_parts if self.training and self._trained_parts is not None else _parts()
+    def _functions(self) -> "_LayerFunctions":
+        return self._compiled if self.training and self._compiled is not None else _EAGER
 
     def _embed(
         self, tokens: Tensor, positions: Tensor, max_len: int, drop: Dropout, norm: nn.Module
     ) -> tuple[Tensor, Tensor, Rotation | None]:
-        """[T] tokens -> the stream and what the first layer reads of it, [T, d] both, and the angles by which attention
-        turns queries and keys, if it does."""
+        """[T] tokens -> the residual stream and its first norm, [T, d] both, and the rotation of queries and keys, if
+        positions are rotary."""
         x = self.embedding(tokens) * math.sqrt(self.architecture.d_model)
         rotation = None
         if self.positions is None:
@@ -152,17 +159,17 @@ class Transformer(nn.Module):
         else:
             x = x + self.positions(positions, max_len)
         x = drop(x)
-        return x, read(x, norm), rotation
+        return x, apply_norm(x, norm), rotation
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws all weights anew from torch's generator: Xavier for layers, a normal that scaling undoes for tokens."""
+        """Draw all weights from torch's generator: Xavier for layers, a normal of std d^-0.5 for embeddings."""
         nn.init.normal_(self.embedding.weight, std=self.architecture.d_model**-0.5)
         for module in self.modules():
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-            # A fused projection is several matrices that only lie together. Those into attention begin smaller,
-            # as fairseq found it to train better.
+            # A fused projection is several matrices, each initialized by itself. Those into attention get a smaller
+            # gain, as in fairseq, which trains better.
             if isinstance(module, SelfAttention):
                 _xavier(module.qkv, parts=3, gain=2**-0.5)
                 _xavier(module.out)
@@ -171,8 +178,8 @@ class Transformer(nn.Module):
                 _xavier(module.key_value, parts=2, gain=2**-0.5)
                 _xavier(module.out)
             elif isinstance(module, FeedForward):
-                _xavier(module.widen, parts=2 if module.gated else 1)
-                _xavier(module.narrow)
+                _xavier(module.up_projection, parts=2 if module.gated else 1)
+                _xavier(module.down_projection)
 
 
 def _xavier(linear: nn.Linear, parts: int = 1, gain: float = 1.0) -> None:
@@ -190,10 +197,10 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(a)
 
     def forward(
-        self, x: Tensor, y: Tensor, layout: Layout, rotation: Rotation | None, norm: nn.Module
+        self, x: Tensor, y: Tensor, layout: SequenceLayout, rotation: Rotation | None, norm: nn.Module
     ) -> tuple[Tensor, Tensor]:
-        """`x` is the stream, `y` what this layer's first norm made of it; gives both for the layer after, whose first
-        norm is `norm`. So what joins the stream is normalised while it is at hand."""
+        """`x` is the residual stream and `y` this layer's first norm of it; returns both for the next layer, whose
+        first norm is `norm`. So a residual addition and the next norm run as one kernel."""
         x, y = add_and_norm(
             x, self.self_attention(y, layout, rotation), self.self_attention_dropout, self.feed_forward_norm
         )
@@ -219,8 +226,8 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         y: Tensor,
         memory: Tensor,
-        layout: Layout,
-        memory_layout: Layout,
+        layout: SequenceLayout,
+        memory_layout: SequenceLayout,
         rotation: Rotation | None,
         norm: nn.Module,
     ) -> tuple[Tensor, Tensor]:
@@ -234,75 +241,74 @@ class DecoderLayer(nn.Module):
     def step(
         self, x: Tensor, y: Tensor, cache: LayerCache, state: DecoderState, rotation: Rotation | None, norm: nn.Module
     ) -> tuple[Tensor, Tensor]:
-        """The same for one more token of each hypothesis, [N, d], with what came before taken from the cache."""
+        """The same for one more token of each hypothesis, [N, d], with earlier tokens in the cache."""
         z = self.self_attention.out(state.attend_to_past(cache, *self.self_attention.project(y, rotation)))
         x, y = add_and_norm(x, z, self.self_attention_dropout, self.cross_attention_norm)
         q = self.cross_attention.project_query(y)
-        if state.watching:
-            state.attention = cache.weigh_source(q, state.memory_mask, state.beam)
+        if state.returns_attention:
+            state.attention = cache.source_attention_weights(q, state.memory_mask, state.beam)
         z = self.cross_attention.out(state.attend_to_source(cache, q))
         x, y = add_and_norm(x, z, self.cross_attention_dropout, self.feed_forward_norm)
         return add_and_norm(x, self.feed_forward(y), self.feed_forward_dropout, norm)
 
 
 class FeedForward(nn.Module):
-    """Widens each token, bends it, and narrows it again."""
+    """Up-projection, activation (ReLU or SwiGLU), down-projection."""
 
     def __init__(self, a: Architecture) -> None:
         super().__init__()
         self.gated = a.activation == "swiglu"
         self.dropout = Dropout(a.activation_dropout)
-        self.widen = nn.Linear(a.d_model, a.feed_forward * (2 if self.gated else 1), bias=a.bias)
-        self.narrow = nn.Linear(a.feed_forward, a.d_model, bias=a.bias)
+        self.up_projection = nn.Linear(a.d_model, a.feed_forward * (2 if self.gated else 1), bias=a.bias)
+        self.down_projection = nn.Linear(a.feed_forward, a.d_model, bias=a.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = self.widen(x)  # [T, feed_forward], or twice that
+        hidden = self.up_projection(x)  # [T, feed_forward], or twice that: gate and value
         if self.gated:
-            gate, value = wide.chunk(2, dim=-1)
-            wide = self.dropout(F.silu(gate) * value)
+            gate, value = hidden.chunk(2, dim=-1)
+            hidden = self.dropout(F.silu(gate) * value)
         else:
-            wide = self.dropout.of_relu(wide)
-        y: Tensor = self.narrow(wide)
+            hidden = self.dropout.relu(hidden)
+        y: Tensor = self.down_projection(hidden)
         return y
 
 
-class Sinusoids(nn.Module):
-    """Positions as waves: all sines, then all cosines, of wavelengths from 2 pi to 10,000 * 2 pi."""
+class SinusoidalPositions(nn.Module):
+    """Sinusoidal position embeddings: all sines, then all cosines, of wavelengths from 2 pi to 10,000 * 2 pi."""
 
     table: Tensor  # [positions, d]
 
     def __init__(self, d_model: int, positions: int = 512) -> None:
         super().__init__()
         self.d_model = d_model
-        self.register_buffer("table", self._waves(positions), persistent=False)
-        self._outgrown: list[Tensor] = []
-        """Tables that have become too small: recorded passes may still read them."""
+        self.register_buffer("table", self._make_table(positions), persistent=False)
+        self._earlier_tables: list[Tensor] = []
+        """Tables that became too short: captured CUDA graphs may still read them."""
 
     def forward(self, positions: Tensor, max_len: int) -> Tensor:
-        """[T] positions below `max_len` -> [T, d]. The table grows to what is asked for."""
+        """[T] positions below `max_len` -> [T, d]. The table grows as needed."""
         if max_len > self.table.shape[0]:
-            self._outgrown.append(self.table)
-            with torch.inference_mode(False):  # A table made while translating must serve training too.
-                self.table = self._waves(2 * max_len).to(self.table.device)
+            self._earlier_tables.append(self.table)
+            with torch.inference_mode(False):  # A table made in a search must also work in training.
+                self.table = self._make_table(2 * max_len).to(self.table.device)
         return F.embedding(positions, self.table)
 
-    def _waves(self, positions: int) -> Tensor:
+    def _make_table(self, positions: int) -> Tensor:
         half = self.d_model // 2
         frequencies = torch.exp(torch.arange(half) * -(math.log(10_000) / (half - 1)))
         angles = (torch.arange(positions) + FIRST_POSITION)[:, None] * frequencies  # [positions, d/2]
         return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-class _Parts(NamedTuple):
-    """What a forward pass consists of: as written, or compiled."""
+class _LayerFunctions(NamedTuple):
+    """The functions of a forward pass: eager or compiled."""
 
     embed: Callable[..., tuple[Tensor, Tensor, Rotation | None]]
     encode: Callable[..., tuple[Tensor, Tensor]]
     decode: Callable[..., tuple[Tensor, Tensor]]
 
 
-def _parts() -> _Parts:
-    return _Parts(Transformer._embed, EncoderLayer.forward, DecoderLayer.forward)
+_EAGER = _LayerFunctions(Transformer._embed, EncoderLayer.forward, DecoderLayer.forward)
 
 
 def make_self_attention(a: Architecture, *, causal: bool) -> SelfAttention:

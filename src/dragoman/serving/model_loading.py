@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dragoman.decoding.ctranslate2_translator import is_exported
+from dragoman.decoding.ctranslate2_translator import is_ctranslate2_folder
 from dragoman.errors import DragomanError
 from dragoman.serving.translation_service import TranslationService
 
@@ -22,7 +22,7 @@ def load_service(
     with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
         exports = []
         for index, model in enumerate(models):
-            if is_exported(model):
+            if is_ctranslate2_folder(model):
                 exports.append(model)
                 continue
             if not model.exists():

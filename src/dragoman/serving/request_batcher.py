@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator, SearchResult
-from dragoman.decoding.line_translator import Source
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator, SearchResult
+from dragoman.decoding.line_translator import SourceTokens
 
 MAX_BATCH_SENTENCES = 64
 """Larger batches add latency, and on a CPU hardly any throughput."""
@@ -22,7 +22,7 @@ CACHED_SENTENCES = 1000
 
 @dataclass(eq=False)
 class _QueuedSentence:
-    source: Source
+    source: SourceTokens
     result: asyncio.Future[list[SearchResult]]
 
 
@@ -31,7 +31,7 @@ class RequestBatcher:
 
     def __init__(
         self,
-        translator: ExportedTranslator,
+        translator: CTranslate2Translator,
         executor: Executor,
         on_batch: Callable[[int], None],
     ) -> None:
@@ -39,14 +39,14 @@ class RequestBatcher:
         self._executor = executor
         self._on_batch = on_batch
         self._queue: OrderedDict[_QueuedSentence, None] = OrderedDict()
-        self._cache: OrderedDict[Source, list[SearchResult]] = OrderedDict()
+        self._cache: OrderedDict[SourceTokens, list[SearchResult]] = OrderedDict()
         self._batch_loop: asyncio.Task[None] | None = None
 
     @property
     def queue_length(self) -> int:
         return len(self._queue)
 
-    async def search(self, source: Source) -> list[SearchResult]:
+    async def search(self, source: SourceTokens) -> list[SearchResult]:
         """The best translations of a sentence, as many as the beam size. Cancelling removes it from the queue."""
         if (cached := self._cache.get(source)) is not None:
             self._cache.move_to_end(source)
@@ -60,7 +60,7 @@ class RequestBatcher:
         finally:
             self._queue.pop(queued, None)
 
-    async def token_log_probabilities(self, source: Source, target: Sequence[int]) -> list[float]:
+    async def token_log_probabilities(self, source: SourceTokens, target: Sequence[int]) -> list[float]:
         """Log-probability of each token of a translation."""
         loop = asyncio.get_running_loop()
         [scores] = await loop.run_in_executor(self._executor, self.translator.log_probabilities, [(source, target)])
@@ -84,13 +84,13 @@ class RequestBatcher:
                     queued.result.set_result(results[queued.source])
             self._add_to_cache(results)
 
-    async def _search_batch(self, sources: Sequence[Source]) -> list[list[SearchResult]]:
+    async def _search_batch(self, sources: Sequence[SourceTokens]) -> list[list[SearchResult]]:
         beam = self.translator.options.beam
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, self.translator.search_batch, sources, beam
         )
 
-    def _add_to_cache(self, results: dict[Source, list[SearchResult]]) -> None:
+    def _add_to_cache(self, results: dict[SourceTokens, list[SearchResult]]) -> None:
         self._cache.update(results)
         while len(self._cache) > CACHED_SENTENCES:
             self._cache.popitem(last=False)

@@ -10,8 +10,14 @@ from functools import partial
 from pathlib import Path
 
 from dragoman.corpus.language_codes import same_language
-from dragoman.decoding.ctranslate2_translator import ExportedTranslator
-from dragoman.decoding.line_translator import LONGEST_PIECE, Source, one_line, split, tidy
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
+from dragoman.decoding.line_translator import (
+    MAX_SEGMENT_TOKENS,
+    SourceTokens,
+    normalize_line,
+    split_line,
+    to_single_line,
+)
 from dragoman.serving import protected_spans
 from dragoman.serving.request_batcher import RequestBatcher
 from dragoman.serving.sentence_splitting import Segment, split_sentences
@@ -65,7 +71,7 @@ class _SentenceTranslation:
 
     text: str
     alternatives: tuple[str, ...] = ()
-    source_tokens: Source = ()
+    source_tokens: SourceTokens = ()
     target_tokens: tuple[int, ...] = ()
 
 
@@ -76,7 +82,7 @@ class TranslationService:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="translate")
         self.models: list[ServedModel] = []
         for folder in folders:
-            translator = ExportedTranslator.load(folder, threads=threads)
+            translator = CTranslate2Translator.load(folder, threads=threads)
             assert translator.languages is not None
             name = self._unique_name(folder.resolve().name)
             batcher = RequestBatcher(translator, self._executor, partial(on_batch, name))
@@ -179,23 +185,23 @@ class TranslationService:
     async def _translate_unchecked(self, model: ServedModel, sentence: str) -> _SentenceTranslation:
         """The model's translation as it is. A sentence too long for the model is translated in pieces."""
         tokenizer = model.batcher.translator.tokenizer
-        pieces = split(tidy(sentence), lambda text: len(tokenizer.encode(text)), LONGEST_PIECE)
+        pieces = split_line(normalize_line(sentence), lambda text: len(tokenizer.encode(text)), MAX_SEGMENT_TOKENS)
         if not pieces:
             return _SentenceTranslation("")
-        sources = [(*tokenizer.encode(piece.text), tokenizer.end) for piece in pieces]
+        sources = [(*tokenizer.encode(piece.text), tokenizer.eos_id) for piece in pieces]
         results = [await model.batcher.search(source) for source in sources]
         if len(pieces) > 1:
             texts = (tokenizer.decode(hypotheses[0].tokens) for hypotheses in results)
-            joined = "".join(text + piece.glue for text, piece in zip(texts, pieces, strict=True))
-            return _SentenceTranslation(one_line(joined))
+            joined = "".join(text + piece.separator for text, piece in zip(texts, pieces, strict=True))
+            return _SentenceTranslation(to_single_line(joined))
         [hypotheses] = results
-        distinct_texts = dict.fromkeys(one_line(tokenizer.decode(hypothesis.tokens)) for hypothesis in hypotheses)
+        distinct_texts = dict.fromkeys(to_single_line(tokenizer.decode(hypothesis.tokens)) for hypothesis in hypotheses)
         best, *alternatives = distinct_texts
         return _SentenceTranslation(best, tuple(alternatives), sources[0], tuple(hypotheses[0].tokens))
 
 
 def _word_confidences(
-    translator: ExportedTranslator, translation: _SentenceTranslation, log_probabilities: Sequence[float]
+    translator: CTranslate2Translator, translation: _SentenceTranslation, log_probabilities: Sequence[float]
 ) -> tuple[TranslatedWord, ...]:
     """Words with the geometric mean of their tokens' probabilities. Empty if the words do not add up to the text."""
     tokenizer = translator.tokenizer
@@ -207,7 +213,7 @@ def _word_confidences(
         groups[-1].append((token, log_probability))
     words = tuple(
         TranslatedWord(
-            one_line(tokenizer.decode([token for token, _ in group])),
+            to_single_line(tokenizer.decode([token for token, _ in group])),
             round(math.exp(sum(log_probability for _, log_probability in group) / len(group)), 3),
         )
         for group in groups

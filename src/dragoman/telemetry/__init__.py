@@ -1,1 +1,1 @@
-"""What happened in a run, measured."""
+"""Measurements of a run while it trains: step timing, sensors, and the views of its events."""

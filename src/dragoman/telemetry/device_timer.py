@@ -1,4 +1,4 @@
-"""How long the device worked, without waiting for it."""
+"""Time that the device computes, measured without synchronising with it."""
 
 import time
 
@@ -6,7 +6,7 @@ import torch
 
 
 class DeviceTimer:
-    """Measures spans of a device's work. On a GPU the last span is known only once the device has come to its end."""
+    """Measures spans of device time. On a GPU a span is known only after the device has reached its end."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
@@ -31,7 +31,7 @@ class DeviceTimer:
 
     @property
     def seconds(self) -> float:
-        """The last span that is over, on a GPU perhaps the one before."""
+        """The last completed span. On a GPU that may be the one before the last."""
         if self._events is not None and self._events[1].query():  # type: ignore[no-untyped-call]
             return float(self._events[0].elapsed_time(self._events[1])) / 1000
         return self._seconds

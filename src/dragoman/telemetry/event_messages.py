@@ -1,69 +1,93 @@
-"""Events as people would say them, in rich's markup."""
+"""Messages about events, as plain text with a level. The terminal and the report show the same ones."""
 
-from rich.markup import escape
+from dataclasses import dataclass
+from typing import Literal
 
 from dragoman import events
 from dragoman.events import Event
-from dragoman.terminal import count, size, span
+from dragoman.number_format import count, size, span
+
+SLOW_WRITE_S = 30.0
+"""A checkpoint that took longer to write is reported."""
 
 
-def sentence(event: Event) -> str:
-    """An event as people would say it; empty for those that are not worth a line."""
+@dataclass(frozen=True)
+class EventMessage:
+    """One or two sentences about an event."""
+
+    text: str
+    level: Literal["detail", "info", "warning", "error"] = "info"
+
+
+def message_for(event: Event) -> EventMessage | None:
+    """The message of an event; None for events that are not reported by themselves, such as a step."""
     match event:
         case events.RunStarted():
-            begun = f"goes on from step {count(event.resumed_step)}" if event.resumed_step else "begins"
+            start = f"resumed from step {count(event.resumed_step)}" if event.resumed_step else "started"
             workers = "1 worker" if event.world_size == 1 else f"{event.world_size} workers"
-            return (
-                f"[bold]{escape(event.run)}[/bold] {begun}: {event.parameters / 1e6:.1f} M parameters, {workers}, "
-                f"{event.device}, {event.precision}"
-            )
+            parameters = f"{event.parameters / 1e6:.1f} M parameters"
+            return EventMessage(f"{event.run} {start}: {parameters}, {workers}, {event.device}, {event.precision}.")
         case events.WorldChanged():
-            return f"From step {count(event.step + 1)} on: {escape(', '.join(event.workers))}."
+            return EventMessage(f"Workers from step {count(event.step + 1)} on: {', '.join(event.workers)}.")
         case events.WorkersLost():
-            who = ", ".join(event.workers) or "The connection"
-            return f"[yellow]{escape(who)} was lost after step {count(event.step)}: {escape(event.reason)}.[/yellow]"
+            lost = f"Lost {', '.join(event.workers)}" if event.workers else "Connection lost"
+            return EventMessage(f"{lost} after step {count(event.step)}: {event.reason}.", "warning")
         case events.CollectiveStalled():
-            return f"[yellow]Waiting after step {count(event.step)} for {escape(', '.join(event.workers))}.[/yellow]"
+            return EventMessage(f"Waiting for {', '.join(event.workers)} since step {count(event.step)}.", "warning")
         case events.ExchangeChosen():
-            every = f", every {event.every} steps in {event.wire_format}" if event.method == "local" else ""
-            return f"Exchange [bold]{event.method}[/bold]{every}: {escape(event.reason)}."
+            return EventMessage(f"Exchange method {event.method}{_synchronisation(event)}: {event.reason}.")
+        case events.StepSkipped():
+            return EventMessage(f"Step {count(event.step)} skipped: loss or gradient not finite.", "warning")
+        case events.RolledBack():
+            back = f"rolled back to step {count(event.to_step)}"
+            rate = f"learning rate multiplied by {event.learning_rate_factor:g}"
+            return EventMessage(f"Too many skipped steps: {back}, {rate}.", "warning")
+        case events.MicroBatchesSplit():
+            split = f"the worker's batch is now split into {event.micro_batches} micro-batches"
+            return EventMessage(f"Out of memory in step {count(event.step)}: {split}.", "warning")
+        case events.RunEnded():
+            return _ending(event)
+    return _checkpoint_message(event)
+
+
+def _synchronisation(event: events.ExchangeChosen) -> str:
+    return f", synchronising every {event.every} steps in {event.wire_format}" if event.method == "local" else ""
+
+
+def _checkpoint_message(event: Event) -> EventMessage | None:
+    match event:
         case events.CheckpointFailed():
-            return (
-                f"[bold red]The checkpoint of step {count(event.step)} could not be written ({escape(event.reason)}). "
-                "Training goes on and older checkpoints are kept: make room on the disk.[/bold red]"
+            return EventMessage(
+                f"The checkpoint of step {count(event.step)} could not be written ({event.reason}). Training "
+                "continues and older checkpoints are kept: free some disk space.",
+                "error",
             )
         case events.CheckpointRejected():
-            return (
-                f"[yellow]Checkpoint {event.name} is damaged ({escape(event.reason)}): the one before is used.[/yellow]"
-            )
-        case events.MicroBatchesSplit():
-            step = count(event.step)
-            return f"[yellow]Step {step} did not fit into memory: cut into {event.micro_batches} pieces.[/yellow]"
-        case events.StepSkipped():
-            return f"[yellow]Step {count(event.step)} was skipped: its loss or gradient is not finite.[/yellow]"
-        case events.RolledBack():
-            return (
-                f"[yellow]Too many steps were skipped: back to step {count(event.to_step)} with "
-                f"{event.learning_rate_factor:g} times the learning rate.[/yellow]"
+            return EventMessage(
+                f"Checkpoint {event.name} is damaged ({event.reason}): using the previous one.", "warning"
             )
         case events.CheckpointsAveraged():
             bleu = "" if event.bleu is None else f", BLEU {event.bleu:.1f}"
-            many = "one checkpoint" if len(event.names) == 1 else f"{len(event.names)} checkpoints"
-            return f"Average of {many}: validation loss {event.nll:.3f}{bleu}"
-        case events.RunEnded():
-            return _ENDINGS[event.reason].format(step=count(event.step), elapsed=span(event.elapsed_s))
-        case events.CheckpointSaved() if event.write_s > 30:
-            return f"[dim]Checkpoint {event.name}: {size(event.size_bytes)} took {span(event.write_s)} to write.[/dim]"
-    return ""
+            averaged = "1 checkpoint" if len(event.names) == 1 else f"{len(event.names)} checkpoints"
+            return EventMessage(f"Average of {averaged}: validation loss {event.nll:.3f}{bleu}.")
+        case events.CheckpointSaved() if event.write_s > SLOW_WRITE_S:
+            written = f"writing {size(event.size_bytes)} took {span(event.write_s)}"
+            return EventMessage(f"Checkpoint {event.name}: {written}.", "detail")
+    return None
 
 
 _ENDINGS = {
     "finished": "Finished after {step} steps and {elapsed} of training.",
-    "patience": "Stopped after {step} steps and {elapsed}: the validation score no longer got better.",
-    "interrupted": "Stopped at step {step} after {elapsed}; the same command goes on from there.",
+    "patience": "Stopped early after {step} steps and {elapsed}: the validation score no longer improved.",
+    "interrupted": "Interrupted at step {step} after {elapsed}. Run the same command again to resume.",
     "diverged": (
-        "[bold red]Gave up at step {step}: the loss stayed not finite even at lower rates. Lower "
-        "schedule.learning_rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, "
-        "or look for broken pairs in the data.[/bold red]"
+        "Diverged at step {step}: the loss stayed not finite even at lower learning rates. Lower "
+        "schedule.learning_rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs in "
+        "the data."
     ),
 }
+
+
+def _ending(event: events.RunEnded) -> EventMessage:
+    text = _ENDINGS[event.reason].format(step=count(event.step), elapsed=span(event.elapsed_s))
+    return EventMessage(text, "error" if event.reason == "diverged" else "info")

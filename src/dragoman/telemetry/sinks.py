@@ -1,7 +1,8 @@
-"""Who listens to the events of a run as they happen: TensorBoard and the terminal. They show what events say."""
+"""Live views of a run's events: TensorBoard and terminal progress."""
 
 import contextlib
 import math
+import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -13,21 +14,25 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dragoman import events
 from dragoman.events import Event
+from dragoman.number_format import count, span
+from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
-from dragoman.telemetry.event_messages import sentence
-from dragoman.terminal import PLAIN_INTERVAL_S, count, span
+from dragoman.telemetry.event_messages import message_for
+from dragoman.terminal import PLAIN_INTERVAL_S
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-TOLD_SHARE = 0.1
-"""Shares of the batch are told again when one has moved by this much."""
-
+SHOWN_SHARE_CHANGE = 0.1
+"""Batch shares are shown again when one has changed by this much: smaller changes are noise."""
 RECENT_STEPS = 50
+"""Throughput is a mean over this many steps."""
+LEVEL_STYLES = {"detail": "dim", "info": "", "warning": "yellow", "error": "bold red"}
+"""Rich style of a message by its level."""
 
 
 class Sink(Protocol):
-    """Something that is told every event."""
+    """A consumer of events."""
 
     def record(self, event: Event) -> None: ...
 
@@ -35,14 +40,14 @@ class Sink(Protocol):
 
 
 class TensorBoardSink:
-    """The scalars that people know from TensorBoard, and samples as text. On a full disk it falls silent."""
+    """Writes the usual scalars, and samples as text. Write errors are ignored: a full disk must not stop training."""
 
     def __init__(self, folder: Path, first_step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # Slow to import, and only one worker needs it.
+        from torch.utils.tensorboard import SummaryWriter  # Slow import that only one worker needs.
 
         self._writer: SummaryWriter | None = None
         with contextlib.suppress(OSError):
-            # What a killed run wrote after its last checkpoint is about to be written again.
+            # A resumed run repeats the steps after its last checkpoint: purge what was written for them.
             self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)
 
     def record(self, event: Event) -> None:
@@ -85,8 +90,8 @@ def _add(writer: "SummaryWriter", scalars: dict[str, float], step: int) -> None:
         writer.add_scalar(name, value, step)
 
 
-class Pace:
-    """How fast a run is now and when it will be done, evaluations included."""
+class ThroughputMeter:
+    """Current speed of a run, and the time that its remaining steps and evaluations will take."""
 
     def __init__(self, total_steps: int, evaluate_every: int) -> None:
         self._total_steps = total_steps
@@ -108,22 +113,23 @@ class Pace:
         return sum(tokens for _, tokens in self._steps) / max(1e-9, sum(step_s for step_s, _ in self._steps))
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
+        """Seconds to the end of the run; nan before the first step."""
         if not self._steps:
             return math.nan
         step_s = sum(step_s for step_s, _ in self._steps) / len(self._steps)
         evaluation_s = sum(self._evaluations_s) / max(1, len(self._evaluations_s))
-        steps_left = self._total_steps - self._step
-        evaluations_left = math.ceil(self._total_steps / self._evaluate_every) - self._step // self._evaluate_every
-        return steps_left * step_s + max(0, evaluations_left) * evaluation_s
+        remaining_steps = self._total_steps - self._step
+        remaining_evaluations = math.ceil(self._total_steps / self._evaluate_every) - self._step // self._evaluate_every
+        return remaining_steps * step_s + max(0, remaining_evaluations) * evaluation_s
 
 
 class TerminalSink:
-    """A progress bar on a terminal, a line now and then elsewhere; evaluations as rows of a table."""
+    """A progress bar on a terminal, or occasional lines elsewhere. Evaluations are the rows of a table."""
 
     def __init__(self, console: Console, settings: Settings) -> None:
         self._console = console
-        self._pace = Pace(settings.training.steps, settings.evaluation.every)
+        self._throughput = ThroughputMeter(settings.training.steps, settings.evaluation.every)
         self._total = settings.training.steps
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -134,12 +140,12 @@ class TerminalSink:
             self._bar.start()
         self._last_line_at_s = -math.inf
         self._loss = math.nan
-        self._sampled = ""
+        self._shown_source = ""
         self._header_due = True
         self._shares: list[float] = []
 
     def record(self, event: Event) -> None:
-        self._pace.record(event)
+        self._throughput.record(event)
         if isinstance(event, events.StepDone):
             self._show_step(event)
         elif isinstance(event, events.EvaluationDone):
@@ -147,16 +153,17 @@ class TerminalSink:
         elif isinstance(event, events.SharesChanged):
             self._show_shares(event)
         else:
-            self._say(event)
+            self._show_message(event)
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.stop()
 
     def _show_step(self, event: events.StepDone) -> None:
-        # The first losses fall fast; afterwards a bar that jumps with every batch would be hard to read.
+        # Smoothed: a number that jumps with every batch is hard to read.
         self._loss = event.nll if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * event.nll
-        text = f"loss {self._loss:.3f}  {count(self._pace.tokens_per_s)} tokens/s  {span(self._pace.left_s)} left"
+        speed = self._throughput
+        text = f"loss {self._loss:.3f}  {count(speed.tokens_per_s)} tokens/s  {span(speed.remaining_s)} left"
         if self._bar is not None:
             self._bar.update(self._task, completed=event.step, description=text)
         elif time.monotonic() - self._last_line_at_s >= PLAIN_INTERVAL_S:
@@ -166,30 +173,36 @@ class TerminalSink:
     def _show_evaluation(self, event: events.EvaluationDone) -> None:
         if self._header_due:
             self._header_due = False
-            self._print("[dim]    step  train loss  valid loss  perplexity    BLEU    chrF    took[/dim]")
+            self._print("[dim]    step  train loss  valid loss  perplexity    BLEU    chrF    time[/dim]")
         bleu = "-" if event.bleu is None else f"{event.bleu:.1f}"
         chrf = "-" if event.chrf is None else f"{event.chrf:.1f}"
         losses = f"{self._loss:>10.3f}  {event.nll:>10.3f}  {event.perplexity:>10.2f}"
         self._print(f"{event.step:>8,}  {losses}  {bleu:>6}  {chrf:>6}  {span(event.evaluation_s):>6}")
         if event.samples:
             sample = event.samples[0]
-            if sample["source"] != self._sampled:
-                self._sampled = sample["source"]
-                self._print(f"[dim]          {escape(self._sampled)}[/dim]")
-            self._print(f"[dim]       ->[/dim] {escape(sample['translation'])}")
+            if sample["source"] != self._shown_source:
+                self._shown_source = sample["source"]
+                self._print(f"[dim]          {escape(self._shown_source)}[/dim]")
+            self._print(f"[dim]       ->[/dim] {escape(sample['translation']) or '[dim](empty)[/dim]'}")
 
     def _show_shares(self, event: events.SharesChanged) -> None:
-        """Tell of shares that have moved since they were last told: small moves are the machines' daily noise."""
-        told = self._shares if len(self._shares) == len(event.shares) else [1 / len(event.shares)] * len(event.shares)
-        if max(abs(share - before) for share, before in zip(event.shares, told, strict=True)) >= TOLD_SHARE:
+        """Show the shares if one has changed enough since they were last shown. At first they are equal."""
+        workers = len(event.shares)
+        shown = self._shares if len(self._shares) == workers else [1 / workers] * workers
+        if max(abs(share - before) for share, before in zip(event.shares, shown, strict=True)) >= SHOWN_SHARE_CHANGE:
             self._shares = event.shares
             shares = " : ".join(f"{100 * share:.0f}" for share in event.shares)
-            self._print(f"From step {count(event.step + 1)} on, the shares of the batch are {shares} %.")
+            self._print(f"Batch shares from step {count(event.step + 1)} on: {shares} %.")
 
-    def _say(self, event: Event) -> None:
-        text = sentence(event)
-        if text:
-            self._print(text)
+    def _show_message(self, event: Event) -> None:
+        if (message := message_for(event)) is not None:
+            self._console.print(message.text, style=LEVEL_STYLES[message.level], highlight=False, markup=False)
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False)
+
+
+def open_sinks(run: RunFolder, settings: Settings, first: Event) -> list[Sink]:
+    """The terminal's view of a run and its TensorBoard curves, from the first event to show on."""
+    first_step = first.resumed_step if isinstance(first, events.RunStarted) else getattr(first, "step", 0)
+    return [TerminalSink(Console(file=sys.stdout), settings), TensorBoardSink(run.tensorboard, first_step)]

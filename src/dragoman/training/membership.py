@@ -12,7 +12,6 @@ import torch
 from dragoman.batching.data_loader import BatchStream
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.balance import ShareBalancer
-from dragoman.distributed.choose_exchange import MeasuredLink
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_shared_storage
@@ -21,6 +20,7 @@ from dragoman.distributed.step_stats import StepStats
 from dragoman.errors import DragomanError
 from dragoman.events import CollectiveStalled, Event, ExchangeChosen, RolledBack, SharesChanged, WorkersLost
 from dragoman.settings import Settings
+from dragoman.step_model import PLAIN, ExchangeChoice, RingLink
 from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
@@ -64,7 +64,7 @@ class Membership:
         """For each rank, the lowest rank that writes to the same file system."""
         self._checkpoint_writers: frozenset[int] = frozenset()
         self._balancer = ShareBalancer([1.0])
-        self._choice = choose_exchange.Choice("plain")
+        self._choice = ExchangeChoice(PLAIN)
         self._history = ""
         self._recovery_point: Snapshot | None = None
         """The last synchronisation of an elastic world whose workers update locally in between."""
@@ -77,7 +77,7 @@ class Membership:
     @property
     def averages_gradients(self) -> bool:
         """True if several workers exchange gradients, not weights."""
-        return self._cluster.world_size > 1 and self._choice.method != "local"
+        return self._cluster.world_size > 1 and self._choice.method.name != "local"
 
     def exchange_review_due(self, step: int) -> bool:
         return self._choice.review_every > 0 and step % self._choice.review_every == 0
@@ -102,7 +102,7 @@ class Membership:
     def _form_world(self) -> None:
         """Bring all workers of a new world to the same state, and agree on who does what."""
         self._step_log.flush()
-        self._timer.enter("apart")
+        self._timer.enter("outside")
         cluster, shares = self._cluster, self._settings.training.shares
         state, complete = self._replica.state, self._replica.step_complete
         self._catch_up(ReplicaProgress(state.step, complete, self._history))
@@ -135,7 +135,7 @@ class Membership:
                 self._step_log.consecutive_skips = 0
         return True
 
-    def choose_exchange(self, known_link: MeasuredLink | None = None) -> None:
+    def choose_exchange(self, known_link: RingLink | None = None) -> None:
         """Choose the exchange method of the present world, and report a change."""
         settings, cluster, replica = self._settings.exchange, self._cluster, self._replica
         parameters = list(replica.model.parameters())
@@ -144,13 +144,13 @@ class Membership:
         carried = replica.exchange.state_dict()
         replica.exchange = choose_exchange.build(choice, settings, cluster, parameters)
         replica.exchange.load_state_dict(carried)
-        if choice.options != self._choice.options and cluster.world_size > 1:
+        if choice.method != self._choice.method and cluster.world_size > 1:
             self._record(
                 ExchangeChosen(
                     step=replica.state.step,
-                    method=choice.method,
-                    every=choice.every,
-                    wire_format=choice.wire_format,
+                    method=choice.method.name,
+                    every=choice.method.interval,
+                    wire_format=choice.method.wire_format,
                     reason=choice.reason,
                 )
             )

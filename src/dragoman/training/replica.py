@@ -13,6 +13,7 @@ from dragoman.distributed.exchange.interface import Exchange
 from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
 from dragoman.settings import Settings
+from dragoman.step_model import PLAIN, ExchangeChoice
 from dragoman.training.checkpoint import Snapshot, TrainingState, copy_tensors
 from dragoman.training.ema import EMA
 from dragoman.training.optimizer import Optimizer
@@ -85,5 +86,5 @@ def build_replica(settings: Settings, architecture: Architecture, cluster: Clust
     torch.manual_seed(settings.training.seed)
     model = Transformer(architecture).to(cluster.device)
     decay = settings.optimizer.ema_decay
-    plain = choose_exchange.build(choose_exchange.Choice("plain"), settings.exchange, cluster, list(model.parameters()))
+    plain = choose_exchange.build(ExchangeChoice(PLAIN), settings.exchange, cluster, list(model.parameters()))
     return Replica(model, Optimizer(model, settings.optimizer), EMA(model, decay) if decay else None, plain)

@@ -1,10 +1,9 @@
-"""What a run or a checkpoint is made of: what `dragoman inspect` shows of them."""
+"""The contents of a run or a checkpoint, as plain data."""
 
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from safetensors import safe_open
 
 from dragoman.errors import DragomanError
@@ -12,27 +11,25 @@ from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone
 from dragoman.files import read_json
 from dragoman.model.model_folder import MODEL_FILE, WEIGHTS_FILE
 from dragoman.run_folder import CHECKPOINT_FILES, RunFolder
-from dragoman.terminal import count, size, span, table
 from dragoman.training.checkpoint import (
     AVERAGED,
     BEST_BLEU,
     BEST_LOSS,
     CHECKSUMS_FILE,
     LAST,
-    OPTIMIZER_FILE,
     STATE_FILE,
     find_damage,
     names,
 )
 
 
-def as_json(path: Path) -> dict[str, Any]:
-    """All that is shown, for scripts."""
+def describe(path: Path) -> dict[str, Any]:
+    """Progress, evaluations and checkpoints of a run, or the files and parameters of a checkpoint."""
     if (path / MODEL_FILE).exists():
-        return _checkpoint(path)
+        return _describe_checkpoint(path)
     run = RunFolder(path)
     if not run.config.exists():
-        raise DragomanError(f"{path} is no data set, run or checkpoint: check the path.")
+        raise DragomanError(f"{path} is not a data set, run or checkpoint: check the path.")
     events = run.events()
     steps = [event for event in events if isinstance(event, StepDone)]
     return {
@@ -47,7 +44,7 @@ def as_json(path: Path) -> dict[str, Any]:
             for event in events
             if isinstance(event, EvaluationDone)
         ],
-        "checkpoints": [_checkpoint(run.checkpoints / name) for name in names(run.checkpoints)],
+        "checkpoints": [_describe_checkpoint(run.checkpoints / name) for name in names(run.checkpoints)],
         "links": {
             link: (run.checkpoints / link).resolve().name
             for link in (LAST, BEST_LOSS, BEST_BLEU, AVERAGED)
@@ -56,7 +53,7 @@ def as_json(path: Path) -> dict[str, Any]:
     }
 
 
-def _checkpoint(folder: Path) -> dict[str, Any]:
+def _describe_checkpoint(folder: Path) -> dict[str, Any]:
     files = {
         file.name: {"bytes": file.stat().st_size, "holds": CHECKPOINT_FILES.get(file.name, "")}
         for file in sorted(folder.iterdir())
@@ -77,62 +74,3 @@ def _checkpoint(folder: Path) -> dict[str, Any]:
         "parameters": dict(numbers),
         "damage": find_damage(folder) if (folder / CHECKSUMS_FILE).exists() else None,
     }
-
-
-def show(path: Path, console: Console) -> None:
-    """The same for people."""
-    content = as_json(path)
-    if "run" in content:
-        _show_run(content, console)
-    else:
-        _show_checkpoint(content, console)
-
-
-def _show_run(content: dict[str, Any], console: Console) -> None:
-    progress = f"step {count(content['step'])} of {count(content['steps'])}, {content['ended'] or 'not ended'}"
-    console.print(
-        f"[bold]{Path(content['run']).name}[/bold]  {progress}; {span(content['training_s'])} in steps\n",
-        highlight=False,
-    )
-    if content["evaluations"]:
-        rows = table("step", "valid loss", "with smoothing", "BLEU", "chrF", right=(0, 1, 2, 3, 4))
-        for done in content["evaluations"][-10:]:
-            scores = ("-" if done[name] is None else f"{done[name]:.1f}" for name in ("bleu", "chrf"))
-            rows.add_row(count(done["step"]), f"{done['nll']:.3f}", f"{done['loss']:.3f}", *scores)
-        console.print(rows)
-        console.print()
-    by_name: dict[str, list[str]] = {}
-    for link, name in content["links"].items():
-        by_name.setdefault(name, []).append(link)
-    rows = table("checkpoint", "size", "is", right=(1,))
-    for checkpoint in content["checkpoints"]:
-        name = Path(checkpoint["checkpoint"]).name
-        rows.add_row(name, size(checkpoint["bytes"]), ", ".join(by_name.get(name, [])))
-    console.print(rows)
-
-
-def _show_checkpoint(content: dict[str, Any], console: Console) -> None:
-    step = "" if content["step"] is None else f"  step {count(content['step'])}"
-    parameters = sum(content["parameters"].values())
-    console.print(
-        f"[bold]{Path(content['checkpoint']).name}[/bold]{step}, {count(parameters)} parameters, "
-        f"{size(content['bytes'])}\n",
-        highlight=False,
-    )
-    rows = table("file", "size", "holds", right=(1,))
-    for name, file in content["files"].items():
-        rows.add_row(name, size(file["bytes"]), file["holds"])
-    console.print(rows)
-    console.print()
-    rows = table("part", "parameters", "share", right=(1, 2))
-    for part, number in content["parameters"].items():
-        rows.add_row(part, count(number), f"{number / parameters:.1%}")
-    console.print(rows)
-    if OPTIMIZER_FILE in content["files"]:
-        ratio = content["files"][OPTIMIZER_FILE]["bytes"] / content["files"][WEIGHTS_FILE]["bytes"]
-        console.print(
-            f"\nWeights take 4 bytes a parameter; the optimizer remembers {ratio:.1f} times as much again.",
-            highlight=False,
-        )
-    if content["damage"]:
-        console.print(f"\n[bold red]Damaged: {content['damage']}.[/bold red] Use another checkpoint.", highlight=False)

@@ -13,7 +13,7 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.step_stats import StepStats
 from dragoman.events import Event, StepDone, StepSkipped
 from dragoman.telemetry.compile_timer import CompileTimer
-from dragoman.telemetry.step_timing import Part, split
+from dragoman.telemetry.step_timing import Part, split_step
 from dragoman.training.async_scalars import AsyncScalars
 from dragoman.training.train_step import WorkerGradients
 
@@ -156,7 +156,7 @@ class StepLog:
 def _step_done(timed: _TimedRecord) -> StepDone:
     record, batch = timed.record, timed.record.batch
     loss, nll, norm = record.numbers()
-    parts = split(timed.spent_s, record.compute_s, record.sync.straggler_s)
+    parts = split_step(timed.spent_s, record.compute_s, record.sync.straggler_s)
     return StepDone(
         step=record.step,
         epoch=batch.position.epoch,

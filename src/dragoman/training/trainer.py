@@ -18,8 +18,10 @@ from dragoman.distributed.step_stats import StepStats, place
 from dragoman.errors import DragomanError
 from dragoman.events import Event, RunEnded, WorldChanged
 from dragoman.model.architecture import Architecture
+from dragoman.model.cuda_graph import uses_cuda_graphs
+from dragoman.model.memory_budget import choose_micro_batch_tokens
 from dragoman.model.model_folder import ModelDescription
-from dragoman.model.precision import Precision, micro_tokens, replays
+from dragoman.model.precision import Precision
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
 from dragoman.telemetry.step_timing import Part, StepTimer
@@ -54,17 +56,19 @@ class Trainer:
     ) -> None:
         self._settings, self._data, self._run, self._cluster = settings, data, run, cluster
         self._record, self._event_sync = record, event_sync
-        self._architecture = Architecture(vocabulary=data.tokenizer.padded_size, **settings.model.model_dump())
+        self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
         self._precision = Precision.choose(settings, cluster.device)
         self._replica = build_replica(settings, self._architecture, cluster)
-        micro_batch_tokens = micro_tokens(settings, self._architecture, cluster.device, cluster.local_world_size)
+        micro_batch_tokens = choose_micro_batch_tokens(
+            settings, self._architecture, cluster.device, cluster.local_world_size
+        )
         loader = DataLoader(
             data.pairs("train"),
             data.tokenizer,
             settings.batch.tokens,
             settings.batch.seed,
             micro_batch_tokens,
-            fixed_sizes=replays(self._precision, self._architecture, cluster.device),
+            fixed_sizes=uses_cuda_graphs(self._precision, self._architecture, cluster.device),
         )
         self._batches = BatchStream(loader)
         self._train_step = TrainStep(
@@ -172,7 +176,7 @@ class Trainer:
         stops = stats is not None and stats.stop_requested
         if saves or stops:
             self._step_log.flush()
-        self._timer.enter("apart")
+        self._timer.enter("outside")
         if stops and not saves:
             replica.exchange.synchronize(flush=True)
         links = self._evaluate() if evaluates and (last or not stops) else []

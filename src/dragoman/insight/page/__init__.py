@@ -1,4 +1,4 @@
-"""The one page that shows runs: live, or as a single file that needs nothing else."""
+"""The page that shows runs: live, or as one self-contained file."""
 
 import json
 from collections.abc import Sequence
@@ -7,25 +7,24 @@ from importlib import resources
 from typing import Any
 
 
-def render(digests: Sequence[dict[str, Any]], *, live: bool = False) -> str:
-    """The whole page, with its style, its program and what it shows."""
-    title = ", ".join(digest["run"] for digest in digests)
+def render(summaries: Sequence[dict[str, Any]], *, live: bool = False) -> str:
+    """The complete page, with its style sheet, script and data."""
+    title = ", ".join(summary["run"] for summary in summaries)
     parts = {
         "title": escape(title),
-        "style": _file("page.css"),
-        "script": _file("page.js"),
-        "data": to_script_json({"runs": list(digests), "live": live}),
+        "style": _read("page.css"),
+        "script": _read("page.js"),
+        "data": to_script_json({"runs": list(summaries), "live": live}),
     }
-    page = _file("page.html")
-    # One pass over the template: text of a run that looks like a placeholder stays text.
-    pieces = page.split("{{")
-    return pieces[0] + "".join(parts[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces[1:]))
+    # One pass over the template, so that text of a run that looks like a placeholder is not replaced.
+    first, *rest = _read("page.html").split("{{")
+    return first + "".join(parts[name] + text for name, _, text in (piece.partition("}}") for piece in rest))
 
 
 def to_script_json(content: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot close the script element around it."""
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _file(name: str) -> str:
+def _read(name: str) -> str:
     return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")

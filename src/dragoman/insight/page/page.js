@@ -1,49 +1,49 @@
 "use strict";
-// Draws runs as digest.py describes them. All text goes in as text, never as markup.
+// Draws the summaries that run_summary.py makes. Text of a run is inserted as text, never as markup.
 
 const $ = (id) => document.getElementById(id);
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"].map((name) => `var(${name})`);
-const STATES = { running: "good", finished: "good", patience: "good", interrupted: "warn", silent: "bad", diverged: "bad" };
+const BADGES = { running: "good", finished: "good", "stopped early": "good", interrupted: "warn", "not responding": "bad", diverged: "bad" };
 let runs = [];
-let chosen = 0; // The run whose details are shown.
-let zoom = null; // Steps that all charts show, [from, to]; null is all.
-const opened = new Set(); // Answers that the reader has unfolded.
+let selected = 0; // Index of the run whose details are shown.
+let zoom = null; // Range of steps that all charts show, [from, to]; null shows all.
+const openAnswers = new Set(); // Keys of the answers that the reader has opened.
 
-function node(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children.filter((child) => child !== null));
-  return made;
+function element(tag, attributes = {}, ...children) {
+  const created = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  created.append(...children.filter((child) => child !== null));
+  return created;
 }
 
-function shape(tag, attributes = {}, text = "") {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.textContent = text;
-  return made;
+function svgElement(tag, attributes = {}, text = "") {
+  const created = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  created.textContent = text;
+  return created;
 }
 
-// Numbers as people write them.
+// Number formats.
 
-const count = (number) => Math.round(number).toLocaleString("en");
+const formatCount = (number) => Math.round(number).toLocaleString("en");
 
-function short(number) {
+function formatShort(number) {
   if (number === 0) return "0";
-  const size = Math.abs(number);
-  if (size >= 1e6) return `${+(number / 1e6).toPrecision(3)}M`;
-  if (size >= 1e4) return `${+(number / 1e3).toPrecision(3)}k`;
-  return size < 1e-3 ? number.toExponential(1) : `${+number.toPrecision(4)}`;
+  const magnitude = Math.abs(number);
+  if (magnitude >= 1e6) return `${+(number / 1e6).toPrecision(3)}M`;
+  if (magnitude >= 1e4) return `${+(number / 1e3).toPrecision(3)}k`;
+  return magnitude < 1e-3 ? number.toExponential(1) : `${+number.toPrecision(4)}`;
 }
 
-function span(seconds) {
+function formatSpan(seconds) {
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
   const minutes = Math.floor(Math.round(seconds) / 60);
-  const two = (number) => String(number).padStart(2, "0");
-  if (minutes < 60) return `${minutes} min ${two(Math.round(seconds) % 60)} s`;
-  return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
+  const twoDigits = (number) => String(number).padStart(2, "0");
+  if (minutes < 60) return `${minutes} min ${twoDigits(Math.round(seconds) % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${twoDigits(minutes % 60)} min`;
 }
 
-function bytes(number) {
+function formatBytes(number) {
   for (const unit of ["B", "kB", "MB", "GB"]) {
     if (number < 1000) return unit === "B" ? `${number} B` : `${number.toFixed(1)} ${unit}`;
     number /= 1000;
@@ -51,13 +51,15 @@ function bytes(number) {
   return `${number.toFixed(1)} TB`;
 }
 
-function ticks(low, high, most) {
-  const raw = (high - low) / most || 1;
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= raw);
-  const made = [];
-  for (let n = Math.ceil(low / step); n * step <= high + step * 1e-9; n += 1) made.push(n * step);
-  return made;
+const formatPercent = (share) => `${(100 * share).toFixed(0)} %`;
+
+function axisTicks(low, high, maxTicks) {
+  const minInterval = (high - low) / maxTicks || 1;
+  const power = 10 ** Math.floor(Math.log10(minInterval));
+  const interval = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= minInterval);
+  const ticks = [];
+  for (let n = Math.ceil(low / interval); n * interval <= high + interval * 1e-9; n += 1) ticks.push(n * interval);
+  return ticks;
 }
 
 function smoothed(values, weight) {
@@ -69,171 +71,176 @@ function smoothed(values, weight) {
   });
 }
 
-// A chart over steps. Series are lines, or areas upon each other where `stacked`.
+// A chart over steps. Its series are lines, or stacked areas.
 
 class Chart {
-  constructor(place, title, unit, stacked = false) {
-    Object.assign(this, { title, unit, stacked, series: [], at: null, dragged: null });
-    this.svg = shape("svg", { role: "img", tabindex: "0" });
-    this.legend = node("ul", { class: "legend" });
-    this.output = node("output", { "aria-live": "polite" });
-    place.append(node("div", { class: "chart" }, node("h3", {}, title), this.svg, this.legend, this.output));
-    this.svg.addEventListener("pointermove", (event) => this.point(event));
-    this.svg.addEventListener("pointerleave", () => { if (!this.dragged) this.read(null); });
+  constructor(parent, title, unit, stacked = false) {
+    Object.assign(this, { title, unit, stacked, series: [], cursor: null, selection: null });
+    this.svg = svgElement("svg", { role: "img", tabindex: "0" });
+    this.legend = element("ul", { class: "legend" });
+    this.output = element("output", { "aria-live": "polite" });
+    parent.append(element("div", { class: "chart" }, element("h3", {}, title), this.svg, this.legend, this.output));
+    this.svg.addEventListener("pointermove", (event) => this.onPointerMove(event));
+    this.svg.addEventListener("pointerleave", () => { if (!this.selection) this.showValues(null); });
     this.svg.addEventListener("pointerdown", (event) => {
       this.svg.setPointerCapture(event.pointerId);
-      this.dragged = [this.stepAt(event), this.stepAt(event)];
+      this.selection = [this.stepAt(event), this.stepAt(event)];
     });
     this.svg.addEventListener("pointerup", () => {
-      const [from, to] = [...(this.dragged || [0, 0])].sort((a, b) => a - b);
-      this.dragged = null;
-      if (to - from > (this.right - this.left) * 0.02) setZoom([from, to]);
+      const [from, to] = [...(this.selection || [0, 0])].sort((a, b) => a - b);
+      this.selection = null;
+      if (to - from > (this.lastStep - this.firstStep) * 0.02) setZoom([from, to]);
       else this.draw();
     });
     this.svg.addEventListener("dblclick", () => setZoom(null));
-    this.svg.addEventListener("keydown", (event) => this.press(event));
+    this.svg.addEventListener("keydown", (event) => this.onKeyDown(event));
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
 
-  show(series) {
+  setSeries(series) {
     this.series = series.filter((each) => each.xs.length > 0);
     this.legend.replaceChildren(...this.series.map((each) => {
-      const mark = node("i");
-      mark.style.background = each.colour;
-      return node("li", {}, mark, each.name);
+      const swatch = element("i");
+      swatch.style.background = each.colour;
+      return element("li", {}, swatch, each.name);
     }));
     this.draw();
   }
 
   draw() {
     const width = this.svg.clientWidth || 480, height = this.svg.clientHeight || 240;
-    const steps = this.series.flatMap((each) => [each.xs[0], each.xs[each.xs.length - 1]]);
+    const ends = this.series.flatMap((each) => [each.xs[0], each.xs[each.xs.length - 1]]);
     this.svg.replaceChildren();
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    if (steps.length === 0) {
-      this.svg.append(shape("text", { x: 10, y: 24 }, "Nothing was recorded yet."));
-      this.svg.setAttribute("aria-label", `${this.title}: nothing was recorded yet.`);
+    if (ends.length === 0) {
+      this.svg.append(svgElement("text", { x: 10, y: 24 }, "No data yet."));
+      this.svg.setAttribute("aria-label", `${this.title}: no data yet.`);
       return;
     }
-    const [left, right] = zoom || [Math.min(0, ...steps), Math.max(...steps)];
-    const lines = this.stack();
-    const inside = lines.flatMap((each) => each.points.filter(([x]) => x >= left && x <= right).map(([, y]) => y));
-    let low = this.stacked ? 0 : Math.min(...inside), high = Math.max(...inside);
-    if (!this.stacked && inside.length > 50) {
-      // A few high values, such as the first losses, would press all others flat: they run out at the top.
-      const usual = [...inside].sort((a, b) => a - b)[Math.floor(0.97 * inside.length)];
-      high = Math.min(high, usual + 0.25 * (usual - low));
-    }
-    if (!inside.length) [low, high] = [0, 1];
-    if (low === high) [low, high] = [low - Math.abs(low) * 0.1 - 1e-9, high + Math.abs(high) * 0.1 + 1e-9];
+    const [firstStep, lastStep] = zoom || [Math.min(0, ...ends), Math.max(...ends)];
+    const lines = this.toPoints();
     const margin = { left: 48, right: 8, top: 8, bottom: 20 };
-    const toX = (step) => margin.left + (step - left) / (right - left || 1) * (width - margin.left - margin.right);
-    const toY = (value) => height - margin.bottom - (value - low) / (high - low) * (height - margin.top - margin.bottom);
-    Object.assign(this, { left, right, margin, width, toX });
-    for (const value of ticks(low, high, 5)) {
-      this.svg.append(shape("line", { class: "grid", x1: margin.left, x2: width - margin.right, y1: toY(value), y2: toY(value) }));
-      this.svg.append(shape("text", { x: margin.left - 6, y: toY(value) + 4, "text-anchor": "end" }, short(value)));
+    const plotWidth = width - margin.left - margin.right, plotHeight = height - margin.top - margin.bottom;
+    const [low, high] = this.valueRange(lines, firstStep, lastStep);
+    const toX = (step) => margin.left + (step - firstStep) / (lastStep - firstStep || 1) * plotWidth;
+    const toY = (value) => height - margin.bottom - (value - low) / (high - low) * plotHeight;
+    Object.assign(this, { firstStep, lastStep, margin, width });
+    for (const value of axisTicks(low, high, 5)) {
+      this.svg.append(svgElement("line", { class: "grid", x1: margin.left, x2: width - margin.right, y1: toY(value), y2: toY(value) }));
+      this.svg.append(svgElement("text", { x: margin.left - 6, y: toY(value) + 4, "text-anchor": "end" }, formatShort(value)));
     }
-    for (const step of ticks(left, right, Math.max(2, width / 110))) {
+    for (const step of axisTicks(firstStep, lastStep, Math.max(2, width / 110))) {
       const anchor = toX(step) > width - 24 ? "end" : "middle";
-      this.svg.append(shape("text", { x: toX(step), y: height - 5, "text-anchor": anchor }, short(step)));
+      this.svg.append(svgElement("text", { x: toX(step), y: height - 5, "text-anchor": anchor }, formatShort(step)));
     }
-    const clip = `clip-${this.title.replace(/\W/g, "")}`;
-    const box = shape("clipPath", { id: clip });
-    box.append(shape("rect", { x: margin.left, y: 0, width: Math.max(0, width - margin.left - margin.right), height }));
-    this.svg.append(box);
-    const area = shape("g", { "clip-path": `url(#${clip})` });
-    this.svg.append(area);
-    lines.forEach((line) => this.line(area, line, toX, toY));
-    this.overlay(area, toX, height);
-    this.describe();
+    const clipId = `clip-${this.title.replace(/\W/g, "")}`;
+    const clip = svgElement("clipPath", { id: clipId });
+    clip.append(svgElement("rect", { x: margin.left - 4, y: 0, width: Math.max(0, plotWidth) + 8, height })); // Dots are 3 wide.
+    this.svg.append(clip);
+    const plot = svgElement("g", { "clip-path": `url(#${clipId})` });
+    this.svg.append(plot);
+    lines.forEach((line) => this.drawLine(plot, line, toX, toY));
+    this.drawCursor(plot, toX, height);
+    this.setDescription();
   }
 
-  stack() {
+  valueRange(lines, firstStep, lastStep) {
+    const visible = lines.flatMap((each) => each.points.filter(([x]) => x >= firstStep && x <= lastStep).map(([, y]) => y));
+    if (!visible.length) return [0, 1];
+    const low = this.stacked ? 0 : Math.min(...visible);
+    let high = Math.max(...visible);
+    if (!this.stacked && visible.length > 50) {
+      // A few outliers, such as the first losses, would flatten all other values: they are cut off at the top.
+      const usual = [...visible].sort((a, b) => a - b)[Math.floor(0.97 * visible.length)];
+      high = Math.min(high, usual + 0.25 * (usual - low));
+    }
+    return low === high ? [low - Math.abs(low) * 0.1 - 1e-9, high + Math.abs(high) * 0.1 + 1e-9] : [low, high];
+  }
+
+  toPoints() {
     if (!this.stacked) {
       return this.series.map((each) => ({ ...each, points: each.xs.map((x, n) => [x, each.ys[n]]).filter(([, y]) => y !== null) }));
     }
-    let below = this.series[0].xs.map(() => 0);
+    let sums = this.series[0].xs.map(() => 0);
     return this.series.map((each) => {
-      const base = below;
-      below = below.map((sum, n) => sum + (each.ys[n] || 0));
-      const top = below;
+      const base = sums;
+      sums = sums.map((sum, n) => sum + (each.ys[n] || 0));
+      const top = sums;
       return { ...each, points: each.xs.map((x, n) => [x, top[n]]), base: each.xs.map((x, n) => [x, base[n]]) };
     });
   }
 
-  line(area, line, toX, toY) {
+  drawLine(plot, line, toX, toY) {
     const path = (points) => points.map(([x, y], n) => `${n ? "L" : "M"}${toX(x).toFixed(1)},${toY(y).toFixed(1)}`).join("");
     if (this.stacked) {
-      const back = [...line.base].reverse();
-      const outline = `${path(line.points)}${path(back).replace("M", "L")}Z`;
-      area.append(shape("path", { d: outline, fill: line.colour, "fill-opacity": 0.75, stroke: line.colour, "stroke-width": 0.5 }));
+      const outline = `${path(line.points)}${path([...line.base].reverse()).replace("M", "L")}Z`;
+      plot.append(svgElement("path", { d: outline, fill: line.colour, "fill-opacity": 0.75, stroke: line.colour, "stroke-width": 0.5 }));
       return;
     }
-    area.append(shape("path", {
+    plot.append(svgElement("path", {
       d: path(line.points), fill: "none", stroke: line.colour, "stroke-width": line.dots ? 2 : 1.4, "stroke-linejoin": "round",
     }));
     if (line.dots && line.points.length < 80) {
-      line.points.forEach(([x, y]) => area.append(shape("circle", { cx: toX(x), cy: toY(y), r: 3, fill: line.colour })));
+      line.points.forEach(([x, y]) => plot.append(svgElement("circle", { cx: toX(x), cy: toY(y), r: 3, fill: line.colour })));
     }
   }
 
-  overlay(area, toX, height) {
-    if (this.dragged) {
-      const [from, to] = [...this.dragged].sort((a, b) => a - b);
-      area.append(shape("rect", { class: "chosen", x: toX(from), y: 0, width: toX(to) - toX(from), height }));
+  drawCursor(plot, toX, height) {
+    if (this.selection) {
+      const [from, to] = [...this.selection].sort((a, b) => a - b);
+      plot.append(svgElement("rect", { class: "selection", x: toX(from), y: 0, width: toX(to) - toX(from), height }));
     }
-    if (this.at !== null) area.append(shape("line", { class: "cursor", x1: toX(this.at), x2: toX(this.at), y1: 0, y2: height }));
+    if (this.cursor !== null) plot.append(svgElement("line", { class: "cursor", x1: toX(this.cursor), x2: toX(this.cursor), y1: 0, y2: height }));
   }
 
-  describe() {
-    const words = this.series.map((each) => {
-      const known = each.ys.filter((value) => value !== null);
-      return `${each.name} from ${short(known[0] ?? 0)} to ${short(known[known.length - 1] ?? 0)}`;
+  setDescription() {
+    const ranges = this.series.map((each) => {
+      const values = each.ys.filter((value) => value !== null);
+      return `${each.name} from ${formatShort(values[0] ?? 0)} to ${formatShort(values[values.length - 1] ?? 0)}`;
     });
-    this.svg.setAttribute("aria-label", `${this.title}: ${words.join("; ")}.`);
+    this.svg.setAttribute("aria-label", `${this.title}: ${ranges.join("; ")}.`);
   }
 
-  read(step) {
-    this.at = step;
-    const words = step === null ? [] : this.series.map((each) => {
+  showValues(step) {
+    this.cursor = step;
+    const values = step === null ? [] : this.series.map((each) => {
       let nearest = 0;
       each.xs.forEach((x, n) => { if (Math.abs(x - step) < Math.abs(each.xs[nearest] - step)) nearest = n; });
-      if (this.series.length === 1 || nearest || each.xs.length === 1) this.at = each.xs[nearest];
-      return each.ys[nearest] === null ? "" : `${each.name} ${short(each.ys[nearest])}${this.unit}`;
+      if (this.series.length === 1 || nearest || each.xs.length === 1) this.cursor = each.xs[nearest];
+      return each.ys[nearest] === null ? "" : `${each.name} ${formatShort(each.ys[nearest])}${this.unit}`;
     }).filter(Boolean);
-    this.output.textContent = step === null ? "" : `step ${count(this.at)}: ${words.join(", ")}`;
+    this.output.textContent = step === null ? "" : `step ${formatCount(this.cursor)}: ${values.join(", ")}`;
     this.draw();
   }
 
   stepAt(event) {
     const x = event.clientX - this.svg.getBoundingClientRect().left;
     const share = (x - this.margin.left) / (this.width - this.margin.left - this.margin.right);
-    return this.left + Math.min(1, Math.max(0, share)) * (this.right - this.left);
+    return this.firstStep + Math.min(1, Math.max(0, share)) * (this.lastStep - this.firstStep);
   }
 
-  point(event) {
+  onPointerMove(event) {
     if (!this.series.length) return;
     const step = this.stepAt(event);
-    if (this.dragged) this.dragged[1] = step;
-    this.read(step);
+    if (this.selection) this.selection[1] = step;
+    this.showValues(step);
   }
 
-  press(event) {
+  onKeyDown(event) {
     if (!this.series.length) return;
-    const width = this.right - this.left, xs = this.series[0].xs;
-    const now = this.at ?? this.left;
-    const keys = {
-      ArrowRight: () => this.read(xs.find((x) => x > now) ?? xs[xs.length - 1]),
-      ArrowLeft: () => this.read([...xs].reverse().find((x) => x < now) ?? xs[0]),
-      "+": () => setZoom([Math.max(this.left, now - width / 4), Math.min(this.right, now + width / 4)]),
-      "-": () => setZoom([now - width, now + width]),
+    const range = this.lastStep - this.firstStep, xs = this.series[0].xs;
+    const step = this.cursor ?? this.firstStep;
+    const actions = {
+      ArrowRight: () => this.showValues(xs.find((x) => x > step) ?? xs[xs.length - 1]),
+      ArrowLeft: () => this.showValues([...xs].reverse().find((x) => x < step) ?? xs[0]),
+      "+": () => setZoom([Math.max(this.firstStep, step - range / 4), Math.min(this.lastStep, step + range / 4)]),
+      "-": () => setZoom([step - range, step + range]),
       0: () => setZoom(null),
       Escape: () => setZoom(null),
     };
-    if (keys[event.key]) {
+    if (actions[event.key]) {
       event.preventDefault();
-      keys[event.key]();
+      actions[event.key]();
     }
   }
 }
@@ -242,163 +249,188 @@ function setZoom(range) {
   const last = Math.max(1, ...runs.map((run) => run.step));
   zoom = range && [Math.max(0, range[0]), Math.min(last, range[1])];
   if (zoom && zoom[1] - zoom[0] >= last) zoom = null;
-  $("whole").hidden = zoom === null;
+  $("reset-zoom").hidden = zoom === null;
   Object.values(charts).forEach((chart) => chart.draw());
 }
 
 const charts = {
   loss: new Chart($("curves"), "Loss (nats per target token)", ""),
   bleu: new Chart($("curves"), "BLEU", ""),
-  rate: new Chart($("curves"), "Learning rate", ""),
-  norm: new Chart($("curves"), "Gradient norm", ""),
-  speed: new Chart($("curves"), "Tokens a second", ""),
-  anatomy: new Chart($("anatomy"), "Parts of a step", " s", true),
+  learningRate: new Chart($("curves"), "Learning rate", ""),
+  gradientNorm: new Chart($("curves"), "Gradient norm", ""),
+  throughput: new Chart($("curves"), "Throughput (tokens/s)", ""),
+  stepBreakdown: new Chart($("step-breakdown"), "Step time (s)", " s", true),
 };
 
 function drawCharts() {
-  const weight = Number($("smoothing").value), many = runs.length > 1;
-  const named = (run, words) => (many ? `${run.run}: ${words}` : words);
-  const each = (make) => runs.flatMap((run, n) => make(run, COLOURS[n % COLOURS.length]));
-  const curve = (key, words, smooth) => each((run, colour) => [{
-    name: named(run, words), colour, xs: run.curves.step, ys: smooth ? smoothed(run.curves[key], weight) : run.curves[key],
-  }]);
-  const judged = (key, words, other) => each((run, colour) => {
-    const known = run.evaluations.filter((done) => done[key] !== null);
-    const xs = known.map((done) => done.step), ys = known.map((done) => done[key]);
-    return [{ name: named(run, words), colour: many ? colour : other, xs, ys, dots: true }];
+  const weight = Number($("smoothing").value), several = runs.length > 1;
+  const label = (run, name) => (several ? `${run.run}: ${name}` : name);
+  const forEachRun = (toSeries) => runs.map((run, n) => toSeries(run, COLOURS[n % COLOURS.length]));
+  const curve = (key, name, smooth) => forEachRun((run, colour) => ({
+    name: label(run, name), colour, xs: run.curves.step, ys: smooth ? smoothed(run.curves[key], weight) : run.curves[key],
+  }));
+  const scores = (key, name, singleColour) => forEachRun((run, colour) => {
+    const known = run.evaluations.filter((evaluation) => evaluation[key] !== null);
+    const xs = known.map((evaluation) => evaluation.step), ys = known.map((evaluation) => evaluation[key]);
+    return { name: label(run, name), colour: several ? colour : singleColour, xs, ys, dots: true };
   });
-  charts.loss.show([...curve("train_loss", "training", true), ...judged("loss", "validation", COLOURS[1])]);
-  charts.bleu.show(judged("bleu", "BLEU", COLOURS[0]));
-  charts.rate.show(curve("learning_rate", "learning rate", false));
-  charts.norm.show(curve("gradient_norm", "gradient norm", true));
-  charts.speed.show(curve("tokens_per_s", "tokens a second", true));
-  const { anatomy } = runs[chosen];
-  charts.anatomy.show(Object.entries(anatomy.parts).map(([name, ys], n) => ({ name, colour: COLOURS[n], xs: anatomy.step, ys })));
+  charts.loss.setSeries([...curve("train_loss", "training", true), ...scores("loss", "validation", COLOURS[1])]);
+  charts.bleu.setSeries(scores("bleu", "BLEU", COLOURS[0]));
+  charts.learningRate.setSeries(curve("learning_rate", "learning rate", false));
+  charts.gradientNorm.setSeries(curve("gradient_norm", "gradient norm", true));
+  charts.throughput.setSeries(curve("tokens_per_s", "tokens/s", true));
+  const breakdown = runs[selected].step_breakdown;
+  charts.stepBreakdown.setSeries(Object.entries(breakdown.parts).map(([name, ys], n) => ({ name, colour: COLOURS[n], xs: breakdown.step, ys })));
 }
 
-// Words and tables.
+// Text and tables.
 
-function fill(id, ...children) {
+function fillSection(id, ...children) {
   const section = $(id);
   section.hidden = children.length === 0;
   section.querySelector("div").replaceChildren(...children);
 }
 
-// Commands and names stand between backticks.
-const words = (text) => text.split("`").map((part, n) => (n % 2 ? node("code", {}, part) : part));
+// Commands and names are between backticks.
+const withCode = (text) => text.split("`").map((part, n) => (n % 2 ? element("code", {}, part) : part));
 
-function answer(each) {
-  const made = node("details", each.alarm ? { class: "alarm" } : {},
-    node("summary", {}, node("b", {}, each.question), ...words(each.verdict),
-      each.sure === "likely" ? node("span", { class: "sure" }, " (likely)") : null));
-  if (each.evidence.length) made.append(node("ul", {}, ...each.evidence.map((line) => node("li", {}, ...words(line)))));
-  if (each.remedy) made.append(node("p", { class: "remedy" }, node("strong", {}, "What to do: "), ...words(each.remedy)));
-  made.open = opened.has(each.key);
-  made.addEventListener("toggle", () => (made.open ? opened.add(each.key) : opened.delete(each.key)));
-  return made;
+function answerDetails(answer) {
+  const details = element("details", answer.is_warning ? { class: "warning" } : {},
+    element("summary", {}, element("b", {}, answer.question), ...withCode(answer.text),
+      answer.confidence === "likely" ? element("span", { class: "note" }, " (likely)") : null));
+  if (answer.evidence.length) details.append(element("ul", {}, ...answer.evidence.map((line) => element("li", {}, ...withCode(line)))));
+  if (answer.remedy) details.append(element("p", { class: "remedy" }, element("strong", {}, "What to do: "), ...withCode(answer.remedy)));
+  details.open = openAnswers.has(answer.key);
+  details.addEventListener("toggle", () => (details.open ? openAnswers.add(answer.key) : openAnswers.delete(answer.key)));
+  return details;
 }
 
-function table(caption, heads, rows) {
-  const head = node("tr", {}, ...heads.map((text) => node("th", { scope: "col" }, text)));
-  const body = rows.map((row) => node("tr", {}, ...row.map((cell) => node("td", {}, cell))));
-  const made = node("table", { "aria-label": caption }, node("thead", {}, head), node("tbody", {}, ...body));
-  return node("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, made);
+function table(caption, columns, rows) {
+  const head = element("tr", {}, ...columns.map((text) => element("th", { scope: "col" }, text)));
+  const body = rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, cell))));
+  const content = element("table", { "aria-label": caption }, element("thead", {}, head), element("tbody", {}, ...body));
+  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, content);
 }
 
 function drawHeader(run) {
   document.title = `${run.run}: ${run.state}`;
   $("name").textContent = run.run;
   $("state").textContent = run.state;
-  $("state").className = `badge ${STATES[run.state] || "warn"}`;
+  $("state").className = `badge ${BADGES[run.state] || "warn"}`;
   $("progress").max = run.total_steps;
   $("progress").value = run.step;
   const last = run.evaluations[run.evaluations.length - 1];
   const numbers = {
-    steps: `${count(run.step)} of ${count(run.total_steps)}`,
-    taken: span(run.elapsed_s),
-    left: run.left_s === null ? null : span(run.left_s),
+    steps: `${formatCount(run.step)} of ${formatCount(run.total_steps)}`,
+    elapsed: formatSpan(run.elapsed_s),
+    left: run.remaining_s === null ? null : formatSpan(run.remaining_s),
     cost: run.cost && `${run.cost.spent.toFixed(2)} ${run.cost.currency}`,
     "validation loss": last && last.loss !== null ? last.loss.toFixed(3) : null,
     BLEU: last && last.bleu !== null ? last.bleu.toFixed(1) : null,
   };
   const known = Object.entries(numbers).filter(([, text]) => text);
-  $("numbers").replaceChildren(...known.map(([name, text]) => node("div", {}, node("dt", {}, name), node("dd", {}, text))));
-  $("short").replaceChildren(...run.short.map((text) => node("p", {}, ...words(text))));
+  $("numbers").replaceChildren(...known.map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text))));
+  $("headlines").replaceChildren(...run.headlines.map((text) => element("p", {}, ...withCode(text))));
   const { about } = run;
   $("about").textContent = `${about.workers.join(", ")}. ${about.device}, ${about.precision}, ` +
     `${(about.parameters / 1e6).toFixed(1)} M parameters. Dragoman ${about.version}, torch ${about.torch}.`;
 }
 
-function host(each) {
-  const rate = (bits) => `${(bits / 1e6).toFixed(1)} Mbit/s`;
-  const cpu = each.cpu_use[each.cpu_use.length - 1];
-  const rows = [["processors", `${(100 * cpu).toFixed(0)} %`, meter(cpu)]];
-  rows.push(["memory", `${bytes(each.memory_used_bytes)} of ${bytes(each.memory_bytes)}`, meter(each.memory_used_bytes / each.memory_bytes)]);
-  for (const port of each.ports) {
-    const busiest = Math.max(port.sent_bits_per_s, port.received_bits_per_s), nominal = port.nominal_bits_per_s;
-    const words = `out ${rate(port.sent_bits_per_s)}, in ${rate(port.received_bits_per_s)}${nominal ? ` of ${rate(nominal)}` : ""}`;
-    rows.push([port.name, words, nominal ? meter(busiest / nominal) : ""]);
+const meter = (share) => element("meter", { min: 0, max: 1, value: Math.min(1, share), "aria-label": formatPercent(share) });
+
+function hostTable(host) {
+  const formatRate = (bits) => `${(bits / 1e6).toFixed(1)} Mbit/s`;
+  const cpuUse = host.cpu_use[host.cpu_use.length - 1];
+  const memory = (device) => `${formatBytes(device.memory_used_bytes)} of ${formatBytes(device.memory_bytes)}`;
+  const rows = [
+    ["CPU", formatPercent(cpuUse), meter(cpuUse)],
+    ["memory", memory(host), meter(host.memory_used_bytes / host.memory_bytes)],
+  ];
+  for (const link of host.interfaces) {
+    const nominal = link.nominal_bits_per_s, busiest = Math.max(link.sent_bits_per_s, link.received_bits_per_s);
+    const speed = nominal ? `${formatRate(nominal)} nominal` : "link speed unknown";
+    const traffic = `${formatRate(link.sent_bits_per_s)} out, ${formatRate(link.received_bits_per_s)} in, ${speed}`;
+    rows.push([link.name, traffic, nominal ? meter(busiest / nominal) : ""]);
   }
-  for (const gpu of each.gpus) {
-    const memory = `${bytes(gpu.memory_used_bytes)} of ${bytes(gpu.memory_bytes)}`;
-    const words = `${(100 * gpu.use).toFixed(0)} % busy, ${memory}, ${gpu.power_w.toFixed(0)} W, ${gpu.temperature_c.toFixed(0)} °C, ` +
-      `${gpu.clock_mhz.toFixed(0)} MHz${gpu.throttled.length ? `, lowered by ${gpu.throttled.join(" and ")}` : ""}`;
-    rows.push([gpu.name, words, meter(gpu.use)]);
+  for (const gpu of host.gpus) {
+    const throttled = gpu.throttled.length ? `, throttled: ${gpu.throttled.join(", ")}` : "";
+    const readings = `${formatPercent(gpu.use)} utilisation, ${memory(gpu)}, ${gpu.power_w.toFixed(0)} W, ` +
+      `${gpu.temperature_c.toFixed(0)} °C, ${gpu.clock_mhz.toFixed(0)} MHz${throttled}`;
+    rows.push([gpu.name, readings, meter(gpu.use)]);
   }
-  return node("div", {}, node("h3", {}, each.host), table(each.host, ["", "now", "use"], rows));
+  return element("div", {}, element("h3", {}, host.host), table(host.host, ["", "latest reading", "use"], rows));
 }
 
-const meter = (share) => node("meter", { min: 0, max: 1, value: Math.min(1, share), "aria-label": `${(100 * share).toFixed(0)} %` });
+function workerTable(run) {
+  const parts = Object.keys(run.step_breakdown.parts);
+  const seconds = (value) => (value === null || value === undefined ? "-" : `${value.toFixed(3)} s`);
+  const rows = run.workers.map((each) => [each.worker, seconds(each.ready_s), ...parts.map((part) => seconds(each.parts[part]))]);
+  return rows.length ? [table("Step time by worker", ["worker", "time until ready", ...parts], rows)] : [];
+}
+
+function checkpointTable(run) {
+  const saved = new Map(run.checkpoints.map((each) => [each.step, each]));
+  const evaluated = new Map(run.evaluations.map((each) => [each.step, each]));
+  const steps = [...new Set([...saved.keys(), ...evaluated.keys()])].sort((a, b) => b - a);
+  const number = (value, digits) => (value === null || value === undefined ? "-" : value.toFixed(digits));
+  const rows = steps.slice(0, 60).map((step) => {
+    const scores = evaluated.get(step) || {}, checkpoint = saved.get(step);
+    return [
+      formatCount(step), number(scores.loss, 3), number(scores.bleu, 1), number(scores.chrf, 1),
+      checkpoint ? formatBytes(checkpoint.bytes) : "-", checkpoint ? `${checkpoint.stall_s.toFixed(2)} s` : "-",
+    ];
+  });
+  const columns = ["step", "validation loss", "BLEU", "chrF", "checkpoint size", "checkpoint stall"];
+  return rows.length ? [table("Evaluations and checkpoints", columns, rows)] : [];
+}
+
+function sampleBlocks(run) {
+  const last = run.samples[run.samples.length - 1];
+  const line = (label, text) => element("div", {}, element("span", { class: "note" }, `${label}: `), text);
+  return (last ? last.samples : []).map((sample, n) => element("div", {}, element("p", {}, sample.source), element("blockquote", {},
+    ...run.samples.map((each) => line(`step ${formatCount(each.step)}`, each.samples[n] ? each.samples[n].translation || "(empty)" : "-")),
+    line("reference", sample.reference))));
+}
+
+function incidentTable(run) {
+  const time = (at_s) => new Date(at_s * 1000).toISOString().replace("T", " ").slice(0, 19);
+  const rows = [...run.incidents].reverse().map((each) => [time(each.at_s), each.text]);
+  return rows.length ? [table("Event log", ["time (UTC)", "event"], rows)] : [];
+}
 
 function drawDetails(run) {
-  fill("limits", ...run.limits.map(answer));
-  fill("answers", ...run.answers.map(answer));
-  const parts = Object.keys(run.anatomy.parts);
-  const seconds = (value) => (value === null || value === undefined ? "-" : `${value.toFixed(3)} s`);
-  const workers = run.workers.map((each) => [each.worker, seconds(each.ready_s), ...parts.map((part) => seconds(each.parts[part]))]);
-  $("workers").replaceChildren(...(workers.length ? [table("Each worker's part in a step", ["worker", "ready after", ...parts], workers)] : []));
-  fill("hosts", ...run.hosts.map(host));
-  const saved = new Map(run.checkpoints.map((each) => [each.step, each]));
-  const judged = new Map(run.evaluations.map((each) => [each.step, each]));
-  const steps = [...new Set([...saved.keys(), ...judged.keys()])].sort((a, b) => b - a);
-  const cell = (value, digits) => (value === null || value === undefined ? "-" : value.toFixed(digits));
-  const rows = steps.slice(0, 60).map((step) => {
-    const done = judged.get(step) || {}, file = saved.get(step);
-    return [count(step), cell(done.loss, 3), cell(done.bleu, 1), cell(done.chrf, 1), file ? bytes(file.bytes) : "-", file ? `${file.stall_s.toFixed(2)} s` : "-"];
-  });
-  fill("checkpoints", ...(rows.length ? [table("Evaluations and checkpoints", ["step", "validation loss", "BLEU", "chrF", "checkpoint", "stood still"], rows)] : []));
-  const last = run.samples[run.samples.length - 1];
-  fill("samples", ...(last ? last.samples : []).map((sample, n) => node("div", {},
-    node("p", {}, sample.source), node("blockquote", {},
-      ...run.samples.map((each) => node("div", {}, node("span", { class: "sure" }, `${count(each.step)}: `), each.samples[n] ? each.samples[n].translation : "")),
-      node("div", {}, node("span", { class: "sure" }, "reference: "), sample.reference)))));
-  const told = [...run.incidents].reverse().map((each) => [new Date(each.at_s * 1000).toISOString().replace("T", " ").slice(0, 19), each.text]);
-  fill("incidents", ...(told.length ? [table("What happened", ["when (UTC)", ""], told)] : []));
-  document.querySelectorAll("#incidents td:last-child").forEach((each) => each.classList.add("text"));
+  fillSection("diagnoses", ...run.diagnoses.map(answerDetails));
+  fillSection("answers", ...run.answers.map(answerDetails));
+  $("workers").replaceChildren(...workerTable(run));
+  fillSection("hosts", ...run.hosts.map(hostTable));
+  fillSection("checkpoints", ...checkpointTable(run));
+  fillSection("samples", ...sampleBlocks(run));
+  fillSection("incidents", ...incidentTable(run));
+  document.querySelectorAll("#incidents td:last-child, #incidents th:last-child").forEach((cell) => cell.classList.add("text"));
 }
 
 function draw() {
   $("runs").hidden = runs.length < 2;
   $("runs").replaceChildren(...runs.map((run, n) => {
-    const button = node("button", { type: "button", "aria-pressed": n === chosen }, run.run);
-    button.addEventListener("click", () => { chosen = n; draw(); });
+    const button = element("button", { type: "button", "aria-pressed": n === selected }, run.run);
+    button.addEventListener("click", () => { selected = n; draw(); });
     return button;
   }));
-  drawHeader(runs[chosen]);
-  drawDetails(runs[chosen]);
+  drawHeader(runs[selected]);
+  drawDetails(runs[selected]);
   drawCharts();
 }
 
-function take(content) {
+function update(content) {
   runs = content.runs;
-  chosen = Math.min(chosen, runs.length - 1);
+  selected = Math.min(selected, runs.length - 1);
   draw();
 }
 
 $("smoothing").addEventListener("input", drawCharts);
-$("whole").addEventListener("click", () => setZoom(null));
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));
+$("reset-zoom").addEventListener("click", () => setZoom(null));
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((details) => { details.open = true; }));
 
 const content = JSON.parse($("data").textContent);
-take(content);
-if (content.live) new EventSource(`events${location.search}`).addEventListener("message", (event) => take(JSON.parse(event.data)));
+update(content);
+if (content.live) new EventSource(`events${location.search}`).addEventListener("message", (event) => update(JSON.parse(event.data)));

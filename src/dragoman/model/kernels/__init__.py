@@ -1,1 +1,1 @@
-"""Triton kernels, and the conditions under which they run."""
+"""Triton kernels, and the conditions under which they can run."""

@@ -1,4 +1,4 @@
-"""Where our own kernels run: they need Triton, a C compiler for it, half precision, and Ampere or later."""
+"""Conditions of the Triton kernels: Triton, a C compiler for it, half precision, and Ampere or later."""
 
 import importlib.util
 import os
@@ -11,15 +11,15 @@ from torch import Tensor
 HALF = (torch.bfloat16, torch.float16)
 
 
-def runs_kernels(x: Tensor) -> bool:
-    """Whether kernels of ours can work on such a tensor."""
-    # Only what runs on kernels is ever compiled, and a compiler cannot look for Triton.
+def can_run_kernels(x: Tensor) -> bool:
+    """True if the Triton kernels can process a tensor of this device and type."""
+    # Only code for the kernels is ever compiled, and the compiler cannot trace the search for Triton.
     return x.is_cuda and x.dtype in HALF and (torch.compiler.is_compiling() or has_kernels(x.device))
 
 
-def takes_heads(size: int) -> bool:
-    """Whether attention kernels of ours take heads of so many features: matrix units want powers of two, and tiles of
-    more than 128 do not fit into every GPU's shared memory."""
+def supports_head_size(size: int) -> bool:
+    """True if the attention kernels support heads of `size` features: tensor cores need powers of two, and tiles of
+    more than 128 do not fit into the shared memory of every GPU."""
     return 16 <= size <= 128 and size.bit_count() == 1
 
 
@@ -34,5 +34,5 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def _has_compiler() -> bool:
-    """Whether Triton will find what it builds the start of its kernels with."""
+    """True if Triton finds a C compiler, with which it builds its kernel launchers."""
     return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))

@@ -1,7 +1,7 @@
-"""From a chunk of logits to losses and gradients in one go: what torch's operators take eight passes for.
+"""Losses and gradients of a chunk of logits in one kernel, where torch's operators need eight passes.
 
-A program takes one token. It walks over the vocabulary twice: for the largest logit and the sums, then to turn each
-logit into its gradient; the second walk finds the row still in the cache.
+A program processes one token. It loops over the vocabulary twice: first for the largest logit and the sums, then for
+the gradient of each logit; the second loop reads the row from the cache.
 
 Shapes: C tokens of a chunk, V vocabulary.
 """
@@ -14,34 +14,34 @@ BLOCK = 16384
 WARPS = 16
 
 
-def losses_and_slopes(logits: Tensor, labels: Tensor, smoothing: float, slopes: Tensor, sums: Tensor) -> None:
-    """Writes the gradient of the smoothed loss of [C, V] logits to `slopes`, of any float type, and each token's
+def losses_and_gradients(logits: Tensor, labels: Tensor, smoothing: float, grad_logits: Tensor, sums: Tensor) -> None:
+    """Write the gradient of the smoothed loss of [C, V] logits to `grad_logits`, of any float type, and each token's
     negative log-likelihood and mean of -log p over the vocabulary to `sums`, [C, 2] float32.
 
-    Tokens with a negative label count for nothing: zeros all through.
+    Tokens with a negative label get zeros everywhere.
     """
     tokens, vocabulary = logits.shape
-    _losses_and_slopes[(tokens,)](
-        logits, labels, slopes, sums, vocabulary, smoothing, BLOCK=BLOCK, num_warps=WARPS
+    _losses_and_gradients[(tokens,)](
+        logits, labels, grad_logits, sums, vocabulary, smoothing, BLOCK=BLOCK, num_warps=WARPS
     )  # fmt: skip
 
 
 @triton.jit
-def _losses_and_slopes(logits, labels, slopes, sums, V, smoothing, BLOCK: tl.constexpr):
+def _losses_and_gradients(logits, labels, grad_logits, sums, V, smoothing, BLOCK: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + token)
     logits += token * V
-    slopes += token * V
+    grad_logits += token * V
     top = float("-inf")
     exponentials = 0.0
     total = 0.0
     for first in range(0, V, BLOCK):
         columns = first + tl.arange(0, BLOCK)
-        inside = columns < V
-        x = tl.load(logits + columns, mask=inside, other=float("-inf")).to(tl.float32)
+        in_range = columns < V
+        x = tl.load(logits + columns, mask=in_range, other=float("-inf")).to(tl.float32)
         new_top = tl.maximum(top, tl.max(x))
         exponentials = exponentials * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top))
-        total += tl.sum(tl.where(inside, x, 0.0))
+        total += tl.sum(tl.where(in_range, x, 0.0))
         top = new_top
     log_z = top + tl.log(exponentials)
     counts = label >= 0
@@ -51,7 +51,7 @@ def _losses_and_slopes(logits, labels, slopes, sums, V, smoothing, BLOCK: tl.con
     tl.store(sums + 2 * token + 1, tl.where(counts, uniform, 0.0))
     for first in range(0, V, BLOCK):
         columns = first + tl.arange(0, BLOCK)
-        inside = columns < V
-        x = tl.load(logits + columns, mask=inside, other=float("-inf")).to(tl.float32)
-        slope = tl.exp(x - log_z) - smoothing / V - tl.where(columns == label, 1.0 - smoothing, 0.0)
-        tl.store(slopes + columns, tl.where(counts, slope, 0.0).to(slopes.dtype.element_ty), mask=inside)
+        in_range = columns < V
+        x = tl.load(logits + columns, mask=in_range, other=float("-inf")).to(tl.float32)
+        grad = tl.exp(x - log_z) - smoothing / V - tl.where(columns == label, 1.0 - smoothing, 0.0)
+        tl.store(grad_logits + columns, tl.where(counts, grad, 0.0).to(grad_logits.dtype.element_ty), mask=in_range)

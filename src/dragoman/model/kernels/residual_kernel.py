@@ -1,7 +1,7 @@
-"""What a sublayer gives joins the residual stream, and the next one's norm reads it: in one pass over memory.
+"""Residual addition with dropout, and the norm of the next sublayer, in one pass over memory.
 
-The backward pass is one, too. Each program walks over a strip of tokens and adds up what they say about the norm's
-weights; a second kernel adds up the strips, always in the same order.
+The backward pass is one pass, too. Each program loops over a strip of tokens and sums their part of the gradient of
+the norm's weights; a second kernel adds up the strips, always in the same order.
 
 Shapes: T tokens, d features; a tile has R tokens, B features (d, rounded up to a power of two); P strips.
 """
@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dragoman.model.kernels.dropout_kernel import drop_arguments, hashed
+from dragoman.model.kernels.dropout_kernel import dropout_arguments, hash_bits
 
 TILE, WARPS = 4, 4
 STRIPS = 512
@@ -24,17 +24,17 @@ SUM_COLUMNS = 16
 def add_and_norm(
     x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float, dropout_rate: float, seed: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`x + dropout(y)`, in x's type; the same normalised, in y's; and for the backward pass what was taken off each
-    token and what it was multiplied by, [T] float32 both. x and y are [T, d], weight and bias [d].
+    """`x + dropout(y)`, in x's type; its norm, in y's type; and for the backward pass the mean that was subtracted from
+    each token and its scale, [T] float32 both. x and y are [T, d], weight and bias [d].
 
-    With a bias it is a layer norm, without one an RMS norm, which takes nothing off.
+    With a bias it is a layer norm, without one an RMS norm, whose mean is 0.
     """
     tokens, features = x.shape
     x, y = x.contiguous(), y.contiguous()
     total, normed = torch.empty_like(x), torch.empty_like(y)
     means, scales = (torch.empty(tokens, dtype=torch.float32, device=x.device) for _ in range(2))
     _forward[(triton.cdiv(tokens, TILE),)](
-        x, y, weight, bias, seed, total, normed, means, scales, tokens, epsilon, *drop_arguments(dropout_rate),
+        x, y, weight, bias, seed, total, normed, means, scales, tokens, epsilon, *dropout_arguments(dropout_rate),
         **_constants(features, bias is not None, dropout_rate),
     )  # fmt: skip
     return total, normed, means, scales
@@ -58,7 +58,7 @@ def add_and_norm_backward(
     dropout_rate: float,
     seed: Tensor | None,
 ) -> list[Tensor]:
-    """The gradients of x, y, the weight and, where there is one, the bias."""
+    """The gradients of x, y, the weight and, if row_mask is one, the bias."""
     tokens, features = total.shape
     grad_total, grad_normed = grad_total.contiguous(), grad_normed.contiguous()
     grad_x, grad_y = torch.empty_like(total), torch.empty_like(grad_normed)
@@ -66,7 +66,7 @@ def add_and_norm_backward(
     sums = torch.empty(strips, 2 if centred else 1, features, dtype=torch.float32, device=total.device)
     _backward[(strips,)](
         grad_total, grad_normed, total, means, scales, weight, seed, grad_x, grad_y, sums, tokens,
-        *drop_arguments(dropout_rate), **_constants(features, centred, dropout_rate),
+        *dropout_arguments(dropout_rate), **_constants(features, centred, dropout_rate),
     )  # fmt: skip
     weights = [torch.empty_like(weight) for _ in range(sums.shape[1])]
     _add_strips[(triton.cdiv(features, SUM_COLUMNS), len(weights))](
@@ -90,7 +90,7 @@ def _(
     return [total.new_empty(total.shape), grad_normed.new_empty(grad_normed.shape), *weights]
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, _, weight, bias, _, ctx.dropout_rate, seed = inputs
     total, _, means, scales = output
     ctx.centred = bias is not None
@@ -98,13 +98,13 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.mark_non_differentiable(means, scales)
 
 
-def _differentiate(ctx: Any, grad_total: Tensor, grad_normed: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _backward_op(ctx: Any, grad_total: Tensor, grad_normed: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     *tensors, seed = ctx.saved_tensors
     gradients = add_and_norm_backward(grad_total, grad_normed, *tensors, ctx.centred, ctx.dropout_rate, seed)
     return (*gradients, *(None for _ in range(7 - len(gradients))))
 
 
-add_and_norm.register_autograd(_differentiate, setup_context=_keep)
+add_and_norm.register_autograd(_backward_op, setup_context=_setup_context)
 
 
 def _constants(features: int, centred: bool, dropout_rate: float) -> dict[str, Any]:
@@ -120,27 +120,27 @@ def _forward(
     D: tl.constexpr, R: tl.constexpr, B: tl.constexpr, CENTRED: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     rows, features = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, B)
-    there, real = rows < tokens, features < D
-    inside = there[:, None] & real[None, :]
-    places = rows[:, None] * D + features[None, :]
-    y_RB = tl.load(y + places, mask=inside, other=0.0).to(tl.float32)
+    row_mask, feature_mask = rows < tokens, features < D
+    tile_mask = row_mask[:, None] & feature_mask[None, :]
+    indexes = rows[:, None] * D + features[None, :]
+    y_RB = tl.load(y + indexes, mask=tile_mask, other=0.0).to(tl.float32)
     if DROPS:
-        kept = hashed(places, tl.load(seed), tl.load(seed + 1)) < threshold
-        y_RB = tl.where(kept, y_RB * keep_scale, 0.0)
-    total_RB = tl.load(x + places, mask=inside, other=0.0).to(tl.float32) + y_RB
-    tl.store(total + places, total_RB, mask=inside)
-    weight_B = tl.load(weight + features, mask=real, other=0.0)
+        keep = hash_bits(indexes, tl.load(seed), tl.load(seed + 1)) < threshold
+        y_RB = tl.where(keep, y_RB * keep_scale, 0.0)
+    total_RB = tl.load(x + indexes, mask=tile_mask, other=0.0).to(tl.float32) + y_RB
+    tl.store(total + indexes, total_RB, mask=tile_mask)
+    weight_B = tl.load(weight + features, mask=feature_mask, other=0.0)
     mean_R = tl.zeros([R], tl.float32)
     if CENTRED:
         mean_R = tl.sum(total_RB, 1) / D
-    centred_RB = tl.where(inside, total_RB - mean_R[:, None], 0.0)
+    centred_RB = tl.where(tile_mask, total_RB - mean_R[:, None], 0.0)
     scale_R = 1.0 / tl.sqrt(tl.sum(centred_RB * centred_RB, 1) / D + epsilon)
     normed_RB = centred_RB * scale_R[:, None] * weight_B[None, :]
     if CENTRED:
-        normed_RB += tl.load(bias + features, mask=real, other=0.0)[None, :]
-    tl.store(normed + places, normed_RB.to(normed.dtype.element_ty), mask=inside)
-    tl.store(means + rows, mean_R, mask=there)
-    tl.store(scales + rows, scale_R, mask=there)
+        normed_RB += tl.load(bias + features, mask=feature_mask, other=0.0)[None, :]
+    tl.store(normed + indexes, normed_RB.to(normed.dtype.element_ty), mask=tile_mask)
+    tl.store(means + rows, mean_R, mask=row_mask)
+    tl.store(scales + rows, scale_R, mask=row_mask)
 
 
 @triton.jit
@@ -148,51 +148,51 @@ def _backward(
     grad_total, grad_normed, total, means, scales, weight, seed, grad_x, grad_y, sums, tokens, threshold, keep_scale,
     D: tl.constexpr, R: tl.constexpr, B: tl.constexpr, CENTRED: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
-    """A strip: every so many tiles, of which all programs together take all."""
+    """One strip: program p processes tiles p, p + P, p + 2 P, ..."""
     strip, features = tl.program_id(0), tl.arange(0, B)
-    real = features < D
-    weight_B = tl.load(weight + features, mask=real, other=0.0).to(tl.float32)
+    feature_mask = features < D
+    weight_B = tl.load(weight + features, mask=feature_mask, other=0.0).to(tl.float32)
     if DROPS:
         seed_0, seed_1 = tl.load(seed), tl.load(seed + 1)
     weight_sum_RB = tl.zeros([R, B], tl.float32)
     bias_sum_RB = tl.zeros([R, B], tl.float32)
     for first in range(strip * R, tokens, tl.num_programs(0) * R):
         rows = first + tl.arange(0, R)
-        there = rows < tokens
-        inside = there[:, None] & real[None, :]
-        places = rows[:, None] * D + features[None, :]
-        grad_RB = tl.load(grad_normed + places, mask=inside, other=0.0).to(tl.float32)
-        total_RB = tl.load(total + places, mask=inside, other=0.0).to(tl.float32)
-        passed_RB = tl.load(grad_total + places, mask=inside, other=0.0).to(tl.float32)
-        scale_R = tl.load(scales + rows, mask=there, other=0.0)
+        row_mask = rows < tokens
+        tile_mask = row_mask[:, None] & feature_mask[None, :]
+        indexes = rows[:, None] * D + features[None, :]
+        grad_RB = tl.load(grad_normed + indexes, mask=tile_mask, other=0.0).to(tl.float32)
+        total_RB = tl.load(total + indexes, mask=tile_mask, other=0.0).to(tl.float32)
+        grad_total_RB = tl.load(grad_total + indexes, mask=tile_mask, other=0.0).to(tl.float32)
+        scale_R = tl.load(scales + rows, mask=row_mask, other=0.0)
         if CENTRED:
-            mean_R = tl.load(means + rows, mask=there, other=0.0)
-            total_RB = tl.where(inside, total_RB - mean_R[:, None], 0.0)
-        unit_RB = total_RB * scale_R[:, None]
-        weight_sum_RB += grad_RB * unit_RB
+            mean_R = tl.load(means + rows, mask=row_mask, other=0.0)
+            total_RB = tl.where(tile_mask, total_RB - mean_R[:, None], 0.0)
+        normalized_RB = total_RB * scale_R[:, None]
+        weight_sum_RB += grad_RB * normalized_RB
         slope_RB = grad_RB * weight_B[None, :]
-        change_RB = slope_RB - unit_RB * (tl.sum(slope_RB * unit_RB, 1) / D)[:, None]
+        grad_stream_RB = slope_RB - normalized_RB * (tl.sum(slope_RB * normalized_RB, 1) / D)[:, None]
         if CENTRED:
             bias_sum_RB += grad_RB
-            change_RB -= (tl.sum(slope_RB, 1) / D)[:, None]
-        out_RB = passed_RB + change_RB * scale_R[:, None]
-        tl.store(grad_x + places, out_RB, mask=inside)
+            grad_stream_RB -= (tl.sum(slope_RB, 1) / D)[:, None]
+        out_RB = grad_total_RB + grad_stream_RB * scale_R[:, None]
+        tl.store(grad_x + indexes, out_RB, mask=tile_mask)
         if DROPS:
-            out_RB = tl.where(hashed(places, seed_0, seed_1) < threshold, out_RB * keep_scale, 0.0)
-        tl.store(grad_y + places, out_RB.to(grad_y.dtype.element_ty), mask=inside)
+            out_RB = tl.where(hash_bits(indexes, seed_0, seed_1) < threshold, out_RB * keep_scale, 0.0)
+        tl.store(grad_y + indexes, out_RB.to(grad_y.dtype.element_ty), mask=tile_mask)
     sums += strip * D * (2 if CENTRED else 1)
-    tl.store(sums + features, tl.sum(weight_sum_RB, 0), mask=real)
+    tl.store(sums + features, tl.sum(weight_sum_RB, 0), mask=feature_mask)
     if CENTRED:
-        tl.store(sums + D + features, tl.sum(bias_sum_RB, 0), mask=real)
+        tl.store(sums + D + features, tl.sum(bias_sum_RB, 0), mask=feature_mask)
 
 
 @triton.jit
 def _add_strips(sums, grad_weight, grad_bias, strips, D, P: tl.constexpr, C: tl.constexpr):
-    """Some columns of the weight's gradient, or of the bias's."""
+    """Some columns of the gradient of the weight or of the bias."""
     strip_P, column_C, part = tl.arange(0, P), tl.program_id(0) * C + tl.arange(0, C), tl.program_id(1)
-    inside = (strip_P < strips)[:, None] & (column_C < D)[None, :]
-    places = (strip_P[:, None] * tl.num_programs(1) + part) * D + column_C[None, :]
-    sum_C = tl.sum(tl.load(sums + places, mask=inside, other=0.0), 0)
+    tile_mask = (strip_P < strips)[:, None] & (column_C < D)[None, :]
+    indexes = (strip_P[:, None] * tl.num_programs(1) + part) * D + column_C[None, :]
+    sum_C = tl.sum(tl.load(sums + indexes, mask=tile_mask, other=0.0), 0)
     if part == 0:
         tl.store(grad_weight + column_C, sum_C, mask=column_C < D)
     else:

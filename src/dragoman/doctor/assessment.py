@@ -1,0 +1,180 @@
+"""Measure machines and estimate a recipe on them: all of it for `dragoman doctor`, the quick part before a launch."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dragoman.corpus.dataset import DataSet
+from dragoman.doctor.estimate import Budget, Estimate, estimate
+from dragoman.doctor.measurements import BenchmarkRequest, Measurements, benchmark_machines, measure, measure_links
+from dragoman.doctor.what_if import apply_what_if, parse_what_if
+from dragoman.launch.agents import Agents
+from dragoman.launch.launch_request import LaunchRequest
+from dragoman.launch.network_interfaces import Address
+from dragoman.launch.preflight import HostProblem, HostReport, checkpoint_bytes, compare_clocks, disk_problem
+from dragoman.launch.ssh import Machine, SshClient
+from dragoman.settings import Settings
+from dragoman.step_model import (
+    PLAIN,
+    ExchangeConditions,
+    ExchangeMethod,
+    StepConditions,
+    TcpLink,
+    choose,
+    exchange_method,
+)
+
+ASSUMED_LINK = TcpLink(1e9)
+"""For `--what-if hosts=...` on a single machine, which has no link to measure."""
+SAMPLED_PAIRS = 4000
+"""Pairs of a data set whose lengths are sent to all machines."""
+NOTABLE_EXCHANGE_S = 0.1
+"""A shorter exchange is not worth benchmarking the machines before a launch."""
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """Measurements, and the estimates that follow from them."""
+
+    measurements: Measurements
+    current: Estimate
+    what_if: dict[str, Estimate]
+    problems: list[HostProblem]
+    """Of machines: their clocks, and their disk space."""
+
+
+def benchmark_request(data: DataSet | None, recipe: str, overrides: Sequence[str]) -> BenchmarkRequest:
+    """The recipe itself, or with the vocabulary and the sentence lengths of a data set."""
+    if data is None:
+        return BenchmarkRequest(recipe, overrides)
+    lengths = data.pairs("train").lengths()
+    sample = lengths[:: max(1, len(lengths) // SAMPLED_PAIRS)].tolist()
+    vocabulary = f"tokenizer.vocabulary_size={data.tokenizer.padded_vocab_size}"
+    return BenchmarkRequest(recipe, [*overrides, vocabulary], [(source, target) for source, target in sample])
+
+
+def assess(
+    machines: Sequence[Machine],
+    request: BenchmarkRequest,
+    settings: Settings,
+    client: SshClient,
+    questions: Sequence[str] = (),
+    *,
+    elastic: bool = False,
+) -> Assessment:
+    """Measure the machines, and estimate the run on them and under the conditions of each `--what-if`."""
+    for question in questions:
+        parse_what_if(question)  # Errors are reported before anything is measured.
+    found = measure(machines, request, client)
+    conditions = step_conditions(found, machines, settings, elastic=elastic)
+    budget = _budget(settings, len(machines))
+    answers = {}
+    for question in questions:
+        changed = apply_what_if(conditions, question)
+        scaled = budget.scaled(changed.workers / conditions.workers)
+        answers[question] = _estimate(found, changed, scaled, link_name="The link")
+    return Assessment(found, _estimate(found, conditions, budget), answers, _find_problems(found, settings))
+
+
+def step_conditions(
+    found: Measurements, machines: Sequence[Machine], settings: Settings, *, elastic: bool = False
+) -> StepConditions:
+    """The recipe on the measured machines."""
+    benchmarks = list(found.benchmarks.values())
+    speeds = tuple(
+        found.benchmarks[machine.name].tokens_per_s
+        for machine in machines
+        for _ in range(machine.workers or found.benchmarks[machine.name].gpus or 1)
+    )
+    conditions = StepConditions(
+        parameters=benchmarks[0].parameters,
+        step_tokens=2 * settings.batch.tokens,
+        tokens_per_s=speeds,
+        update_s=max(each.update_s for each in benchmarks),
+        link=_slowest(found.links.values()),
+        pass_s=max(each.pass_s for each in benchmarks),
+        copy_s=max(each.copy_s for each in benchmarks),
+        compress_s=max(each.compress_s for each in benchmarks),
+        balanced=settings.training.shares == "auto",
+        matrices=tuple((rows, columns) for rows, columns in benchmarks[0].matrices),
+        machines=len(machines),
+        elastic=elastic,
+    )
+    return replace(conditions, method=_method(conditions, settings))
+
+
+def _method(conditions: StepConditions, settings: Settings) -> ExchangeMethod:
+    """The exchange method that training will use: as set, or as `auto` will choose."""
+    exchange = settings.exchange
+    if exchange.method != "auto":
+        return exchange_method(
+            exchange.method,
+            interval=exchange.every,
+            wire_format=exchange.wire_format,
+            rank=exchange.powersgd_rank,
+            elastic=conditions.elastic,
+        )
+    if conditions.workers == 1:
+        return PLAIN
+    return choose(conditions.exchange, conditions.compute_s, elastic=conditions.elastic).method
+
+
+def _slowest(links: Collection[TcpLink]) -> TcpLink:
+    """A link as slow as the slowest in bandwidth and in latency: a ring passes through all of them."""
+    if not links:
+        return ASSUMED_LINK
+    return TcpLink(min(link.bits_per_s for link in links), max(link.round_trip_s for link in links))
+
+
+def check_links(
+    request: LaunchRequest,
+    agents: Agents,
+    addresses: Mapping[str, Address],
+    report: HostReport,
+    say: Callable[[str], None],
+) -> Estimate | None:
+    """Before a launch: an estimate if the network makes the plan not sensible, otherwise None.
+
+    With `exchange.method=auto` training measures and chooses for itself. For a method that is set, the links are
+    measured first; the machines are benchmarked only if the links could slow down a step.
+    """
+    settings, hosts = request.settings, request.hosts
+    if settings.exchange.method == "auto":
+        return None
+    links = measure_links(agents, addresses, zip(hosts, [*hosts[1:], hosts[0]], strict=True))
+    exchange = ExchangeConditions(_slowest(links.values()).ring(len(hosts)), report.parameters, len(hosts))
+    # PowerSGD sends less than plain, but how much less depends on shapes that are not known yet.
+    name = "plain" if settings.exchange.method == "powersgd" else settings.exchange.method
+    if exchange.exchange_s(exchange_method(name, wire_format=settings.exchange.wire_format)) < NOTABLE_EXCHANGE_S:
+        return None
+    say("The network is slow: benchmarking a training step on all machines.")
+    vocabulary = f"tokenizer.vocabulary_size={report.vocabulary}"
+    benchmark = BenchmarkRequest(request.recipe, [*request.overrides, vocabulary])
+    found = Measurements(benchmark_machines(agents, request.machines, benchmark), links, {})
+    conditions = step_conditions(found, request.machines, settings, elastic=request.elastic)
+    result = _estimate(found, conditions, _budget(settings, len(hosts)))
+    return None if result.sensible else result
+
+
+def _estimate(found: Measurements, conditions: StepConditions, budget: Budget, link_name: str = "") -> Estimate:
+    speeds = {host: benchmark.tokens_per_s for host, benchmark in found.benchmarks.items()}
+    pair = found.slowest_link
+    measured_link = "The link" if pair is None else f"The link from {pair[0]} to {pair[1]}"
+    return estimate(conditions, speeds, link_name or measured_link, budget)
+
+
+def _budget(settings: Settings, machines: int) -> Budget:
+    prices = settings.money.price_per_hour
+    per_hour = None
+    if len(prices) in (1, machines):
+        per_hour = sum(prices) if len(prices) == machines else prices[0] * machines
+    return Budget(settings.training.steps, per_hour, settings.money.currency)
+
+
+def _find_problems(found: Measurements, settings: Settings) -> list[HostProblem]:
+    """Problems of the machines besides their speed."""
+    problems = compare_clocks(found.clock_offsets_s)
+    for host, benchmark in found.benchmarks.items():
+        needed_bytes = checkpoint_bytes(settings, benchmark.parameters)
+        if benchmark.free_disk_bytes < needed_bytes:
+            problems.append(HostProblem(host, disk_problem(benchmark.free_disk_bytes, needed_bytes)))
+    return problems

@@ -1,0 +1,41 @@
+"""Duration and cost."""
+
+from dragoman.insight.answer import Answer, unknown
+from dragoman.insight.forecast import estimate_remaining_time, find_hourly_cost
+from dragoman.insight.run_history import RunHistory
+from dragoman.number_format import count, span
+
+
+def answer_duration(history: RunHistory) -> Answer:
+    question = "How long does the run take, and what does it cost?"
+    remaining = estimate_remaining_time(history)
+    if remaining is None:
+        return unknown("duration", question, "no step is done yet")
+    elapsed_s, is_running = history.elapsed_s, history.ended is None
+    sessions = f" in {len(history.sessions)} sessions" if len(history.sessions) > 1 else ""
+    evidence = [
+        f"{count(history.step)} of {count(history.total_steps)} steps; "
+        f"{span(sum(step.step_s for step in history.steps))} in steps",
+        f"evaluations {span(sum(done.evaluation_s for done in history.evaluations))}, "
+        f"checkpoint stalls {span(sum(saved.stall_s for saved in history.checkpoints))}",
+    ]
+    if is_running:
+        text = f"{span(elapsed_s)} so far{sessions}, {span(remaining.total_s)} left"
+        evidence.append(
+            f"left: {span(remaining.steps_s)} of steps, {span(remaining.evaluations_s)} of evaluations, "
+            f"{span(remaining.checkpoints_s)} of checkpoint stalls"
+        )
+    else:
+        text = f"The run took {span(elapsed_s)}{sessions}"
+        if history.ended is not None and history.ended.reason == "interrupted":
+            text += f" until it was interrupted at step {count(history.step)} of {count(history.total_steps)}"
+    cost = find_hourly_cost(history)
+    if cost is None:
+        return Answer("duration", question, f"{text}.", [*evidence, "cost unknown: set money.price_per_hour"])
+    text += f"; cost {cost.format(elapsed_s)}"
+    if is_running:
+        text += f" so far, {cost.format(elapsed_s + remaining.total_s)} in total"
+    best_bleu = max((done.bleu for done in history.evaluations if done.bleu is not None), default=None)
+    if best_bleu:
+        evidence.append(f"{cost.amount(elapsed_s) / best_bleu:,.2f} {cost.currency} per BLEU point")
+    return Answer("duration", question, f"{text}.", evidence)

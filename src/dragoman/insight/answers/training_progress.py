@@ -1,0 +1,135 @@
+"""Training progress: whether the model is fully trained or overfits, and the learning-rate schedule."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from dragoman.events import EvaluationDone
+from dragoman.insight.answer import Answer, unknown
+from dragoman.insight.run_history import RunHistory
+from dragoman.insight.validation_curve import MIN_POINTS, Forecast, extrapolate, find_upturn, is_flat
+from dragoman.number_format import count, percent
+
+MIN_GAIN = 0.01
+"""Part of the validation loss that 50 % more steps must gain to be worth it."""
+MIN_RISE = 0.01
+"""Part of the lowest validation loss by which it must rise again to count as overfitting."""
+MIN_BLEU_GAIN = 0.3
+"""BLEU points that a third of the evaluations must gain, or the curve is flat."""
+DECAYING_POLICIES = ("cosine", "linear", "warmup_stable_decay")
+"""Schedules that end at a learning rate of zero."""
+
+
+def answer_trained(history: RunHistory) -> Answer:
+    key, question = "trained", "Is the model fully trained? What would more steps bring?"
+    done = history.evaluations
+    upturn = find_upturn([evaluation.nll for evaluation in done], MIN_RISE)
+    if upturn is not None:
+        lowest, last = done[upturn.index], done[-1]
+        return Answer(
+            key,
+            question,
+            f"Trained too long: the validation loss was lowest at step {count(lowest.step)} and has risen since.",
+            [
+                f"validation loss {lowest.nll:.3f} at step {count(lowest.step)}, "
+                f"{last.nll:.3f} at step {count(last.step)}"
+            ],
+        )
+    if len(done) <= MIN_POINTS:
+        return unknown(key, question, f"a forecast needs {MIN_POINTS + 1} evaluations; this run has {len(done)}")
+    last, forecast = done[-1], _forecast_loss(done)
+    gain = last.nll - forecast.value
+    evidence = [
+        f"validation loss {last.nll:.3f} at step {count(last.step)}; extrapolated to {forecast.value:.3f} "
+        f"({forecast.low:.3f} to {forecast.high:.3f}) at step {count(forecast.step)}",
+        *_bleu_trend(done),
+    ]
+    if history.ended is not None and history.setting("schedule", "policy") in DECAYING_POLICIES:
+        evidence.append("the learning rate has decayed to zero: a longer training needs a new run")
+    if gain > MIN_GAIN * last.nll:
+        text = f"Not yet: 50 % more steps would lower the validation loss by about {gain:.3f}."
+        remedy = f"Raise training.steps to {count(forecast.step)}." if history.ended is not None else ""
+        return Answer(key, question, text, evidence, confidence="likely", remedy=remedy)
+    gained = f"50 % more steps would lower the validation loss by only about {max(0.0, gain):.3f}"
+    return Answer(key, question, f"Yes, for this model and data: {gained}.", evidence, confidence="likely")
+
+
+def _forecast_loss(done: Sequence[EvaluationDone]) -> Forecast:
+    """The validation loss after 50 % more steps."""
+    # The steep fall at the beginning says little about the end.
+    tail = done[min(len(done) // 3, len(done) - MIN_POINTS) :]
+    steps, losses = [evaluation.step for evaluation in tail], [evaluation.nll for evaluation in tail]
+    to_step = round(1.5 * steps[-1])
+    # A curve that no longer falls is expected to stay at its value.
+    return extrapolate(steps, losses, to_step) or Forecast(to_step, losses[-1], min(losses), max(losses))
+
+
+def _bleu_trend(done: Sequence[EvaluationDone]) -> list[str]:
+    scores = [evaluation.bleu for evaluation in done if evaluation.bleu is not None]
+    if not scores:
+        return []
+    trend = "no longer rises" if is_flat(scores, MIN_BLEU_GAIN) else "still rises"
+    return [f"BLEU {trend}: {', '.join(f'{score:.1f}' for score in scores[-5:])} at the last evaluations"]
+
+
+def answer_overfitting(history: RunHistory) -> Answer:
+    key, question = "overfitting", "Is it overfitting?"
+    done = history.evaluations
+    if len(done) < MIN_POINTS:
+        return unknown(key, question, f"needs {MIN_POINTS} evaluations; this run has {len(done)}")
+    train_losses = [_mean_train_loss(history, before.step, after.step) for before, after in pairwise(done)]
+    evidence = [
+        f"training loss {train_losses[0]:.3f} before step {count(done[1].step)}, {train_losses[-1]:.3f} before the "
+        "last evaluation",
+        f"validation loss {done[0].nll:.3f} at step {count(done[0].step)}, "
+        f"{done[-1].nll:.3f} at step {count(done[-1].step)}",
+    ]
+    upturn = find_upturn([evaluation.nll for evaluation in done], MIN_RISE)
+    if upturn is None:
+        return Answer(key, question, "No: the validation loss shows no lasting rise.", evidence)
+    lowest_step = count(done[upturn.index].step)
+    rise = f"the validation loss rose by {upturn.rise:.3f}"
+    losses_since = train_losses[upturn.index :]
+    if len(losses_since) > 1 and losses_since[-1] >= losses_since[0]:
+        text = f"No: {rise} since step {lowest_step}, but so did the training loss."
+        return Answer(key, question, text, evidence)
+    return Answer(
+        key,
+        question,
+        f"Yes, since step {lowest_step}: {rise} while the training loss fell.",
+        evidence,
+        remedy=f"Use the checkpoint of step {lowest_step} (best-loss). For the next run, use more dropout or data, or "
+        "set evaluation.patience.",
+        is_warning=True,
+    )
+
+
+def _mean_train_loss(history: RunHistory, after_step: int, until_step: int) -> float:
+    losses = [step.nll for step in history.steps if after_step < step.step <= until_step]
+    return fmean(losses) if losses else float("nan")
+
+
+def answer_schedule(history: RunHistory) -> Answer:
+    question = "What is the learning-rate schedule, and why this shape?"
+    policy, rate = history.setting("schedule", "policy"), history.setting("schedule", "learning_rate")
+    warmup = history.setting("schedule", "warmup_steps") or 0
+    rise = f"linear warm-up to {rate:g} over {count(warmup)} steps"
+    shapes = {
+        "inverse_sqrt": f"linear warm-up over {count(warmup)} steps, then inverse square root decay: "
+        f"{rate:g} * d_model^-0.5 * min(step^-0.5, step * {warmup}^-1.5)",
+        "constant": f"{rise}, then constant",
+        "linear": f"{rise}, then linear decay to zero",
+        "cosine": f"{rise}, then cosine decay to zero",
+        "warmup_stable_decay": f"{rise}, then constant, then decay to zero over the last "
+        f"{percent(history.setting('schedule', 'decay_fraction') or 0)} of the steps",
+    }
+    evidence = ["warm-up, because the optimizer's estimates are inaccurate at first"]
+    if policy != "constant":
+        evidence.append("decay, because smaller updates late in training reach a lower loss")
+    if history.steps:
+        highest, last = max(history.steps, key=lambda step: step.learning_rate), history.steps[-1]
+        evidence.append(
+            f"highest {highest.learning_rate:.2e} at step {count(highest.step)}, latest {last.learning_rate:.2e} at "
+            f"step {count(last.step)}"
+        )
+    return Answer("schedule", question, f"{policy}: {shapes[policy]}.", evidence)

@@ -1,0 +1,146 @@
+"""The worker processes of one host: started, watched, restarted in elastic runs, and stopped."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from dragoman.launch.parent_death import die_with
+
+GRACE_S = 30.0
+"""How long workers may take to save after they were asked to stop."""
+POLL_S = 0.1
+SHORT_LIFE_S = 20.0
+MOST_SHORT_LIVES = 5
+"""A worker that dies this often in a row, each time within `SHORT_LIFE_S`, is not restarted again."""
+Message = dict[str, Any]
+
+
+class WorkerProcesses:
+    """Starts workers, and sends the launcher their output, their events and their exit codes."""
+
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self._send = send
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._watchers: list[threading.Thread] = []
+        self._stopping = False
+        self.elastic = False
+        """Whether dead workers are restarted here, and continue without the launcher."""
+
+    @property
+    def running(self) -> bool:
+        return any(watcher.is_alive() for watcher in self._watchers)
+
+    def start(self, arguments: Sequence[str], places: Sequence[dict[str, str]], run: Path, *, elastic: bool) -> None:
+        """Start `dragoman` with these arguments once for each place in the world, given as environment variables."""
+        self.elastic, self._stopping = elastic, False
+        self._processes, self._watchers = {}, []
+        threads = max(1, len(os.sched_getaffinity(0)) // len(places))
+        for place in places:
+            log = run / f"events-{place['RANK']}.jsonl"
+            environment = {"OMP_NUM_THREADS": str(threads), **os.environ, **place, "PYTHONUNBUFFERED": "1"}
+            watcher = threading.Thread(target=self._watch, args=(arguments, environment, log))
+            watcher.start()
+            self._watchers.append(watcher)
+
+    def states(self) -> dict[str, str]:
+        """State of each process, by rank, as the kernel reports it: running, sleeping, stopped."""
+        states: dict[str, str] = {}
+        for rank, process in self._processes.items():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                states[str(rank)] = psutil.Process(process.pid).status()
+        return states
+
+    def stop(self) -> None:
+        """Ask the workers to finish their step, save and exit; kill those that have not after a while."""
+        self._stopping = True
+        for process in self._processes.values():
+            process.terminate()
+        timer = threading.Timer(GRACE_S, self.kill)
+        timer.daemon = True
+        timer.start()
+
+    def kill(self) -> None:
+        self._stopping = True
+        for process in self._processes.values():
+            process.kill()
+
+    def join(self) -> None:
+        for watcher in self._watchers:
+            watcher.join()
+
+    def _watch(self, arguments: Sequence[str], environment: dict[str, str], log: Path) -> None:
+        """Run a worker until it exits for good. Its exit code is the last message about it."""
+        rank, short_lives = int(environment["RANK"]), 0
+        read_events = follow_lines(log, latest_only=not (self.elastic or rank == 0))
+        while True:
+            started_at_s = time.monotonic()
+            code = self._run_once(arguments, environment, rank, read_events)
+            short_lives = short_lives + 1 if time.monotonic() - started_at_s < SHORT_LIFE_S else 0
+            restart = self.elastic and code < 0 and not self._stopping and short_lives < MOST_SHORT_LIVES
+            self._send({"exit": code, "rank": rank, "restart": restart})
+            if not restart:
+                return
+
+    def _run_once(
+        self, arguments: Sequence[str], environment: dict[str, str], rank: int, read_events: Callable[[], list[str]]
+    ) -> int:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dragoman", *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (it takes no lock)
+        )
+        self._processes[rank] = process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        readers = [
+            threading.Thread(target=self._relay_lines, args=(stream, rank, name))
+            for name, stream in (("out", process.stdout), ("err", process.stderr))
+        ]
+        for reader in readers:
+            reader.start()
+        while process.poll() is None:
+            self._relay_events(rank, read_events())
+            time.sleep(POLL_S)
+        for reader in readers:
+            reader.join()
+        self._relay_events(rank, read_events())
+        return process.returncode
+
+    def _relay_lines(self, stream: IO[bytes], rank: int, name: str) -> None:
+        for line in stream:
+            self._send({"line": line.decode(errors="replace").rstrip(), "rank": rank, "stream": name})
+
+    def _relay_events(self, rank: int, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._send({"event": line, "rank": rank})
+
+
+def follow_lines(log: Path, *, latest_only: bool) -> Callable[[], list[str]]:
+    """A function that returns the complete lines added to a file since its last call, or only the latest of them."""
+    offset = log.stat().st_size if log.exists() else 0
+
+    def read() -> list[str]:
+        nonlocal offset
+        if not log.exists():
+            return []
+        with log.open("rb") as file:
+            file.seek(offset)
+            added = file.read()
+        complete = added[: added.rfind(b"\n") + 1]
+        offset += len(complete)
+        lines = complete.decode(errors="replace").splitlines()
+        return lines[-1:] if latest_only else lines
+
+    return read

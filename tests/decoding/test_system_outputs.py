@@ -1,0 +1,48 @@
+"""Texts and translations that are scored."""
+
+from pathlib import Path
+
+import pytest
+
+from dragoman.corpus.dataset import DataSet
+from dragoman.decoding.system_outputs import EvaluationText, system_outputs
+from dragoman.decoding.translator import Translator
+from dragoman.errors import DragomanError
+from dragoman.progress import no_progress
+
+from ..models import LINES, save_model
+
+
+def write_lines(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def test_a_system_is_a_file_of_translations_or_a_model(translator: Translator, tmp_path: Path) -> None:
+    model = save_model(
+        tmp_path / "model", translator.model, translator.tokenizer, "en-de", beam=2, max_length_ratio=0.2
+    )
+    file = write_lines(tmp_path / "output", ["eins", "zwei", "drei"])
+    text = EvaluationText(LINES[:3], ["a", "b", "c"])
+    assert system_outputs([str(file), str(model)], text, no_progress) == [
+        ["eins", "zwei", "drei"],
+        translator.translate(LINES[:3]),
+    ]
+    with pytest.raises(DragomanError, match="give --src FILE or --data DATA"):
+        system_outputs([str(model)], EvaluationText(None, ["a"]), no_progress)
+
+
+def test_texts_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    two, three = (write_lines(tmp_path / str(count), ["line"] * count) for count in (2, 3))
+    with pytest.raises(DragomanError, match="--src has 2 lines, --ref 3"):
+        EvaluationText.from_files(two, three)
+    with pytest.raises(DragomanError, match="has 2 lines, the references 3"):
+        system_outputs([str(two)], EvaluationText.from_files(None, three), no_progress)
+
+
+def test_a_data_set_has_sources_and_references(data: DataSet) -> None:
+    text = EvaluationText.from_dataset(data.path, "valid")
+    assert text.sources is not None
+    assert len(text.sources) == len(text.references) == 60
+    with pytest.raises(DragomanError, match="--split train is not known: use test or valid"):
+        EvaluationText.from_dataset(data.path, "train")

@@ -1,0 +1,98 @@
+"""Estimates from given measurements, without machines."""
+
+from dataclasses import replace
+
+import pytest
+
+from dragoman.doctor import assessment
+from dragoman.doctor.assessment import ASSUMED_LINK, assess, benchmark_request, step_conditions
+from dragoman.doctor.measurements import BenchmarkRequest, Measurements, StepBenchmark
+from dragoman.errors import DragomanError
+from dragoman.launch.ssh import Machine, SshClient
+from dragoman.recipe import resolve
+from dragoman.step_model import PLAIN, TcpLink
+
+FAST = StepBenchmark(
+    device="CPU", gpus=0, driver="", torch="2", tokens_per_s=30_000.0, pass_s=0.0, update_s=0.05, copy_s=0.0,
+    compress_s=0.0, micro_tokens=1000, parameters=61_000_000, matrices=[(512, 2048)], memory_bytes=1,
+    free_disk_bytes=10**12, nominal_bits_per_s={},
+)  # fmt: skip
+LINKS = {("a", "b"): TcpLink(1e8, 0.001), ("b", "a"): TcpLink(9e7, 0.002)}
+FOUND = Measurements({"a": FAST, "b": FAST}, LINKS, {"a": 0.0, "b": -90.0})
+MACHINES = [Machine("a"), Machine("b")]
+
+
+def settings_with(*overrides: str):
+    return resolve("transformer-base", overrides).settings
+
+
+def test_a_run_is_as_slow_as_its_slowest_link_in_bandwidth_and_latency():
+    conditions = step_conditions(FOUND, MACHINES, settings_with())
+    assert conditions.link == TcpLink(9e7, 0.002)
+    assert FOUND.slowest_link == ("b", "a")
+
+
+def test_auto_is_predicted_with_the_method_that_training_would_choose():
+    slow = step_conditions(FOUND, MACHINES, settings_with("exchange.method=auto"))
+    assert (slow.method.name, slow.method.wire_format) == ("local", "int8")
+    alone = step_conditions(Measurements({"a": FAST}, {}, {}), [Machine("a")], settings_with("exchange.method=auto"))
+    assert alone.method == PLAIN
+    assert alone.link == ASSUMED_LINK
+
+
+def test_a_method_that_is_set_is_predicted_with_its_options():
+    options = ("exchange.method=local", "exchange.every=40", "exchange.wire_format=int8")
+    method = step_conditions(FOUND, MACHINES, settings_with(*options), elastic=True).method
+    assert (method.interval, method.wire_format, method.overlap) == (40, "int8", False)
+    assert step_conditions(FOUND, MACHINES, settings_with("exchange.method=powersgd")).method.rank == 8
+
+
+def test_a_host_counts_with_all_its_workers():
+    conditions = step_conditions(FOUND, [Machine("a", 3), Machine("b")], settings_with())
+    assert conditions.workers == 4
+    assert conditions.with_machines(4).workers == 8
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    monkeypatch.setattr(assessment, "measure", lambda *_: FOUND)
+
+
+def test_questions_are_answered_beside_the_current_plan(measured):
+    found = assess(
+        MACHINES, BenchmarkRequest("transformer-base", []), settings_with("exchange.method=plain"), SshClient(),
+        ["link=100gbit", "hosts=4"],
+    )  # fmt: skip
+    assert not found.current.sensible
+    assert "The link from b to a carries 90 Mbit/s" in found.current.limits[0]
+    assert found.what_if["link=100gbit"].sensible
+    assert found.what_if["hosts=4"].limits[0].startswith("The link carries")
+    assert [(problem.host, "clock" in problem.sentence) for problem in found.problems] == [("b", True)]
+
+
+def test_twice_the_machines_cost_twice_as_much_per_hour(measured):
+    settings = settings_with("exchange.method=plain", "money.price_per_hour=[2.0]")
+    found = assess(MACHINES, BenchmarkRequest("x", []), settings, SshClient(), ["hosts=4"])
+    assert found.current.cost == pytest.approx(4.0 * found.current.total_s / 3600)
+    assert found.what_if["hosts=4"].cost == pytest.approx(8.0 * found.what_if["hosts=4"].total_s / 3600)
+
+
+def test_a_full_disk_is_a_problem(monkeypatch):
+    full = replace(FOUND, benchmarks={"a": replace(FAST, free_disk_bytes=10), "b": FAST}, clock_offsets_s={})
+    monkeypatch.setattr(assessment, "measure", lambda *_: full)
+    [problem] = assess(MACHINES, BenchmarkRequest("x", []), settings_with(), SshClient()).problems
+    assert problem.host == "a"
+    assert "10 B of free disk space" in problem.sentence
+
+
+def test_a_question_that_is_not_understood_is_reported_before_anything_is_measured(monkeypatch):
+    monkeypatch.setattr(assessment, "measure", pytest.fail)
+    with pytest.raises(DragomanError, match="--what-if"):
+        assess(MACHINES, BenchmarkRequest("x", []), settings_with(), SshClient(), ["speed=9"])
+
+
+def test_a_data_set_gives_its_vocabulary_and_lengths(data):
+    assert benchmark_request(None, "tiny", ["a=1"]) == BenchmarkRequest("tiny", ["a=1"])
+    request = benchmark_request(data, "tiny", ["a=1"])
+    assert request.overrides == ["a=1", f"tokenizer.vocabulary_size={data.tokenizer.padded_vocab_size}"]
+    assert len(request.lengths) > 0

@@ -1,0 +1,62 @@
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+from starlette.testclient import TestClient
+
+from dragoman.errors import DragomanError
+from dragoman.event_log import EventLog
+from dragoman.events import StepDone
+from dragoman.insight import live_server
+from dragoman.insight.live_server import LiveServer, WatchedRuns, make_app, stream_updates
+from dragoman.run_folder import RunFolder
+
+from .synthetic_runs import synthetic_run, write_run
+from .test_page import embedded_data
+
+
+def test_requests_without_the_token_are_refused(tmp_path):
+    run = write_run(tmp_path / "run", synthetic_run(60))
+    with TestClient(make_app(WatchedRuns([run]), "secret")) as client:
+        assert client.get("/").status_code == 403
+        assert client.get("/events?token=wrong").status_code == 403
+        page = client.get("/?token=secret")
+    assert embedded_data(page.text)["live"] is True
+
+
+def test_requests_under_a_foreign_host_name_are_refused(tmp_path):
+    run = write_run(tmp_path / "run", synthetic_run(60))
+    with TestClient(make_app(WatchedRuns([run]), None), base_url="http://evil.example") as client:
+        assert client.get("/").status_code == 400
+    with TestClient(make_app(WatchedRuns([run]), None), base_url="http://localhost:8090") as client:
+        assert client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(("host", "has_token"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_only_addresses_other_than_loopback_have_a_token(tmp_path, host, has_token):
+    server = LiveServer([write_run(tmp_path / "run", synthetic_run(60))], host, 0)
+    assert ("?token=" in server.address) == has_token
+    server._socket.close()
+
+
+def test_a_run_that_has_not_started_is_an_error_at_once(tmp_path):
+    with pytest.raises(DragomanError, match="has not started"):
+        WatchedRuns([write_run(tmp_path / "run", [])])
+
+
+def test_every_browser_gets_new_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_server, "POLL_INTERVAL_S", 0.01)
+    recorded = synthetic_run(60, total_steps=80, ended=None)
+    run = write_run(tmp_path / "run", recorded)
+    watched = WatchedRuns([run])
+    last = [event for event in recorded if isinstance(event, StepDone)][-1]
+
+    async def receive() -> list[int]:
+        first, second = (stream_updates(watched, lambda: False) for _ in range(2))
+        messages = [await anext(first), await anext(second)]
+        EventLog(RunFolder(run).events_of(0)).record(replace(last, step=61, at_s=last.at_s + 60))
+        messages += [await anext(first), await anext(second)]
+        return [json.loads(message.removeprefix("data: "))["runs"][0]["step"] for message in messages]
+
+    assert asyncio.run(receive()) == [60, 60, 61, 61]

@@ -1,0 +1,65 @@
+from dataclasses import replace
+
+import pytest
+
+from dragoman import events
+from dragoman.errors import DragomanError
+from dragoman.events import StepDone
+from dragoman.insight.run_history import build_history, read_history
+
+from .synthetic_runs import synthetic_run, write_run
+
+
+def test_a_resumed_run_has_one_history():
+    first = synthetic_run(100, total_steps=200, ended=None)
+    second = synthetic_run(160, total_steps=200, start_at_s=1.7e9 + 9000)
+    resumed = [replace(event, resumed_step=80) if isinstance(event, events.RunStarted) else event for event in second]
+    repeated = [event for event in resumed if not isinstance(event, StepDone) or event.step > 80]
+    history = build_history([*first, *repeated])
+    assert [step.step for step in history.steps] == list(range(1, 161))
+    assert len(history.sessions) == 2
+    assert history.elapsed_s < 400, "the time between sessions does not count"
+
+
+def test_steps_after_a_rollback_count_once():
+    recorded = synthetic_run(100, ended=None)
+    last_s = recorded[-1].at_s
+    rollback = events.RolledBack(at_s=last_s + 1, from_step=100, to_step=60, learning_rate_factor=0.5)
+    assert build_history([*recorded, rollback]).step == 60
+
+
+def test_the_first_steps_of_a_session_are_not_steady():
+    history = build_history(synthetic_run(50))
+    assert (history.steps[0].step, history.steady_steps[0].step) == (1, 6)
+
+
+def test_a_checkpoint_that_two_workers_saved_counts_once():
+    recorded = synthetic_run(200)
+    twice = [*recorded, *(event for event in recorded if isinstance(event, events.CheckpointSaved))]
+    assert build_history(twice).checkpoints == build_history(recorded).checkpoints
+
+
+def test_a_batch_split_of_any_worker_is_an_incident():
+    split = events.MicroBatchesSplit(worker=1, step=9, micro_batches=2, reason="memory", at_s=1.7e9 + 9)
+    assert build_history([*synthetic_run(20), split]).incidents_of(events.MicroBatchesSplit) == [split]
+
+
+def test_a_killed_run_is_not_responding():
+    history = build_history(synthetic_run(50, total_steps=100, ended=None))
+    last_s = history.session_spans_s[-1][1]
+    assert history.state(last_s + 5) == "running"
+    assert history.state(last_s + 1000) == "not responding"
+
+
+def test_a_run_that_ran_out_of_patience_stopped_early():
+    assert build_history(synthetic_run(50, ended="patience")).state(0) == "stopped early"
+
+
+def test_a_folder_without_a_run_is_an_error(tmp_path):
+    with pytest.raises(DragomanError, match="is not a run"):
+        read_history(tmp_path)
+
+
+def test_a_run_without_events_is_an_error(tmp_path):
+    with pytest.raises(DragomanError, match="has not started training"):
+        read_history(write_run(tmp_path / "run", []))
