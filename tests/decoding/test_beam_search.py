@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from benchmarks import peers
+from benchmarks.huggingface_m2m100 import generate, make_m2m100
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -331,11 +331,11 @@ def test_an_n_best_beyond_the_beam_is_refused(n_best: int) -> None:
 def test_hypotheses_equal_those_of_hugging_face(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     model = half_trained_model(seed)
-    theirs = peers.m2m100(model, START, END, PAD)
+    theirs = make_m2m100(model, START, END, PAD)
     # Without a length penalty both stop by the same rule; the limit is far beyond the lengths of these models.
     options = DecodingSettings(beam=4, length_penalty=0.0, max_length_ratio=10)
     ours = run_search(model, SOURCES, options)
-    expected = peers.generate(theirs, SOURCES, beam=4, max_new_tokens=60, forbidden=SPECIAL_TOKENS.forbidden)
+    expected = generate(theirs, SOURCES, beam=4, max_new_tokens=60, forbidden=SPECIAL_TOKENS.forbidden)
     lengths = {len(best.tokens) for [best] in ours}
     assert len(lengths) > 3
     assert max(lengths) < 60

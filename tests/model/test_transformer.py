@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from benchmarks.peers import m2m100_weights
+from benchmarks.huggingface_m2m100 import m2m100_weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
