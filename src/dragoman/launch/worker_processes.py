@@ -42,7 +42,7 @@ class WorkerProcesses:
     def start(
         self, arguments: Sequence[str], environments: Sequence[dict[str, str]], run: Path, *, elastic: bool
     ) -> None:
-        """Start `dragoman` with these arguments once for each environment in the world, given as environment variables."""
+        """Start `dragoman` with these arguments, once for each worker's environment variables."""
         self.elastic, self._stopping = elastic, False
         self._processes, self._watchers = {}, []
         threads = max(1, len(os.sched_getaffinity(0)) // len(environments))
