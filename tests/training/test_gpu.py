@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from dragoman.decoding.translation_judge import BeamSearchJudge
+from dragoman.decoding.validation_scorer import ValidationScorer
 from dragoman.events import MicroBatchesSplit, RunStarted, StepDone
 from dragoman.recipe import resolve
 from dragoman.settings import OptimizerSettings
@@ -47,7 +47,7 @@ def test_workers_who_share_a_gpu_have_the_curve_of_one_or_learn_by_themselves(da
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_training_on_a_gpu_follows_the_curve_of_a_cpu(data, tmp_path, precision, monkeypatch):
     settings = tiny(*WIDE, "model.dropout=0", f"training.precision={precision}")
-    recording = Recording(settings, data, tmp_path / "gpu", BeamSearchJudge(data, settings.decoding))
+    recording = Recording(settings, data, tmp_path / "gpu", ValidationScorer(data, settings.decoding))
     assert recording.train() == "finished"
     assert recording.of(RunStarted)[0].precision == precision
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -63,6 +63,8 @@ def test_out_of_memory_on_a_gpu_splits_the_batch(data, tmp_path):
     sizes = ("batch.tokens=20000", "training.micro_batch_tokens=20000", "model.d_model=128", "model.feed_forward=512")
     settings = tiny(*sizes, "training.steps=3", "evaluation.bleu=false")
     recording = Recording(settings, data, tmp_path)
+    weights = torch.ones(64, 64, device="cuda", requires_grad=True)
+    (weights @ weights).sum().backward()  # Allocates the cuBLAS workspaces of both threads, which no split avoids.
     torch.cuda.empty_cache()
     total = torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 60 * 2**20) / total)
