@@ -56,7 +56,7 @@ def test_mistakes_of_a_translator_are_told_in_a_sentence(walked, tmp_path):
         (("translate", str(tmp_path)), "There is no model in"),
         (("translate", f"{out}/run", "missing.txt"), "missing.txt cannot be read"),
         (("translate", f"{out}/run", "decoding.beam=0"), "decoding.beam = 0 is not allowed"),
-        (("translate", f"{out}/run", "model.heads=4"), "only settings under decoding"),
+        (("translate", f"{out}/run", "model.heads=4"), "use settings under decoding"),
         (("score", f"{out}/run"), "score needs references"),
         (("score", f"{out}/run", "--data", f"{out}/data", "--split", "tset"), "--split tset is not known"),
     ]
