@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dragoman.launch.run_transfer import receive, send
 from dragoman.run_folder import RunFolder
-from dragoman.training.checkpoint import CHECKSUMS_FILE, _checksums, find_damage, point
+from dragoman.training.checkpoint import CHECKSUMS_FILE, _checksums, find_damage, replace_link
 
 
 def make_run(path: Path, *steps: int) -> RunFolder:
@@ -14,7 +14,7 @@ def make_run(path: Path, *steps: int) -> RunFolder:
         folder.mkdir(parents=True)
         (folder / "weights.safetensors").write_bytes(bytes([step]) * 1000)
         (folder / CHECKSUMS_FILE).write_text(json.dumps(_checksums(folder)))
-        point(run.checkpoints / "last", folder.name)
+        replace_link(run.checkpoints / "last", folder.name)
     run.config.write_text(f"from {path.name}")
     (run.checkpoints / ".temporary").mkdir()
     return run
