@@ -17,7 +17,7 @@ from dragoman.settings import CheckpointSettings, DecodingSettings
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState, find_damage
 
-from .conftest import tiny
+from ..small import tiny
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from dragoman.training.ema import EMA
 from dragoman.training.optimizer import Optimizer
 from dragoman.training.replica import Replica
 
-from .conftest import tiny
+from ..small import tiny
 
 
 def replica(seed: int, *, averaged: bool) -> Replica:
