@@ -3,6 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS ?= 2
+GPU_WORKERS ?= 4
+# Where pytest is given, such as `make test-gpu PYTEST="python3 -m pytest"`, nothing is installed.
+ifeq ($(origin PYTEST), undefined)
+PYTEST := $(BIN)/python -m pytest
+READY := install
+endif
 
 .PHONY: install demo test test-gpu check format bench clean
 
@@ -17,11 +24,15 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/dragoman demo
 
-test-gpu: install
-	$(BIN)/python -m pytest -m gpu
+test: $(READY)
+	@.ci/system-packages
+	$(PYTEST) -n $(WORKERS) $(TESTS)
 
-test: install
-	$(BIN)/python -m pytest $(TESTS)
+# Training first: its tests take longest.
+GPU_TESTS = $(shell grep --recursive --files-with-matches --include='test_*.py' 'mark\.gpu' tests | sort --reverse)
+
+test-gpu: $(READY)
+	$(PYTEST) -m gpu -n $(GPU_WORKERS) $(GPU_TESTS)
 
 check: install
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """Compare two checkouts of this project: the same commands must give the same numbers, bit for bit.
 
-    python -m benchmarks.equivalence OLD NEW [--keep DIR] [--corpora DIR]
+    python -m benchmarks.equivalence OLD NEW [--keep DIR] [--only TEXT] [--corpora DIR]
 
 OLD and NEW are folders with `src/dragoman`. Each side runs the same commands as a user would, one after the other, in
 subprocesses of this interpreter, on the CPU, with one thread. Compared are prepared data sets, the numbers of every
@@ -8,8 +8,9 @@ step and evaluation, all saved tensors, translations, scores and exports. Keys, 
 but the same content count as identical; they are listed. Model cards may differ; this is listed too. Anything else that
 differs makes the exit status 1.
 
-Where NEW has renamed a setting or an option, add it to RENAMED. With --keep the outputs of OLD are reused in later
-calls, as long as its source, the commands and the versions of Python and torch are the same. NEW always runs.
+Where NEW has renamed a setting or an option, add it to RENAMED. With --keep the outputs stay in DIR, and those of OLD
+are reused as long as its source, the commands and the versions of Python and torch are the same. With --only a part is
+compared, such as `data`, `2 workers` or `export`; what it depends on runs and is compared too.
 """
 
 import argparse
@@ -60,7 +61,7 @@ RENAMED: dict[str, str] = {
 (`--n-best`), or a setting with its value (`optimizer.algorithm=muon`)."""
 
 SHOWN = 8
-"""Names listed for each row at most."""
+"""Differences, renamed and added keys that are listed for each row at most."""
 
 SIZE = (
     "model.d_model=64 model.heads=2 model.encoder_layers=2 model.decoder_layers=2 model.feed_forward=128 "
@@ -137,6 +138,9 @@ CASES = (
     translation("beam 4", "beam-4", "decoding.beam=4"),
     translation("3 best of 4, with scores", "n-best", "decoding.beam=4 --n-best 3 --scores"),
     translation("coverage, no repetition", "coverage", "decoding.beam=3 decoding.coverage=0.2 decoding.no_repeat=3"),
+    Case("score: a file", (
+        "score text/beam-4 --src inputs/test.en --ref inputs/test.de --json > text/score.json",
+    ), "text/score.json", read_json),
     Case("score: a model and a file, compared", (
         "score runs/dropout text/beam-1 --src inputs/test.en --ref inputs/test.de --json > text/scores.json",
     ), "text/scores.json", read_json),
@@ -146,8 +150,19 @@ CASES = (
     exporting("Hugging Face", "huggingface", "--to huggingface"),
     exporting("safetensors", "safetensors", "--to safetensors"),
     translation("the int8 export", "int8", "", model="exports/int8"),
-    Case("model cards", (), "exports", read_cards, may_differ=True),
+    Case("export: model cards", (), "exports", read_cards, may_differ=True),
 )  # fmt: skip
+
+
+def cases_for(text: str) -> tuple[Case, ...]:
+    """Cases with this text in their names, after those whose outputs they read."""
+    chosen = [case for case in CASES if text.lower() in case.name.lower()]
+    read = {word for case in chosen for command in case.commands for word in command.split()}
+    for case in reversed(CASES):
+        if case not in chosen and case.output in read:
+            chosen.append(case)
+            read.update(word for command in case.commands for word in command.split())
+    return tuple(case for case in CASES if case in chosen)
 
 
 class Side:
@@ -238,14 +253,14 @@ class Row:
         if self.found.different:
             result = "different, which is allowed" if self.case.may_differ else "**different**"
         elif self.found.renamed or self.found.added:
-            result = f"identical ({len(self.found.renamed)} names changed, {len(self.found.added)} added)"
+            result = f"identical, {self.found.renamed.total()} keys renamed, {self.found.added.total()} added"
         return f"| {self.case.name} | {self.found.compared:,} | {result} |"
 
     def details(self) -> list[str]:
         if self.found is None:
             return []
-        renamed = [f"{old} -> {new} ({times} times)" for (old, new), times in self.found.renamed.items()]
-        added = [f"{name} ({times} times)" for name, times in self.found.added.items()]
+        renamed = [f"{old} -> {new} ({times}x)" for (old, new), times in self.found.renamed.most_common()]
+        added = [f"{name} ({times}x)" for name, times in self.found.added.most_common()]
         found = {"different": self.found.different, "renamed": renamed, "added": added}
         return [f"  {kind}: {line}" for kind, lines in found.items() for line in cut(lines)]
 
@@ -290,16 +305,19 @@ def reuse_or_run_old(checkout: Path, keep: Path, corpora: Path | None) -> Path:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def compare_cases(old: Side, new: Side) -> list[Row]:
+def compare_cases(cases: Iterable[Case], old: Side, new: Side) -> list[Row]:
     rows = []
-    for case in CASES:
+    for case in cases:
         if case.needs and not (old.folder / "inputs" / case.needs).exists():
             rows.append(Row(case, None))
             continue
         try:
-            rows.append(Row(case, compare(old.read(case), new.read(case))))
-        except (ValueError, OSError) as error:
-            rows.append(Row(case, Comparison(different=[" ".join(str(error).split())])))
+            found = compare(old.read(case), new.read(case))
+            if not found.compared:
+                raise ValueError(f"there is nothing to compare in {case.output}")
+        except (ValueError, KeyError, OSError) as error:
+            found = Comparison(different=[" ".join(str(error).split())])
+        rows.append(Row(case, found))
     return rows
 
 
@@ -378,6 +396,9 @@ def main() -> None:
     parser.add_argument("new", type=Path, help="checkout that must give the same numbers")
     parser.add_argument("--keep", type=Path, help="folder for the outputs; those of OLD are reused")
     parser.add_argument(
+        "--only", default="", help="compare only what has this text in its name, such as data or export"
+    )
+    parser.add_argument(
         "--corpora", type=Path, help="folder with multi30k-en-de (default: ../shared/data of a checkout)"
     )
     options = parser.parse_args()
@@ -393,8 +414,9 @@ def main() -> None:
         folder.mkdir()
         shutil.copytree(reference / "inputs", folder / "inputs")
         side = Side(new, folder, RENAMED)
-        run_all(side, CASES, "new")
-        rows = compare_cases(Side(old, reference, {}), side)
+        cases = cases_for(options.only)
+        run_all(side, cases, "new")
+        rows = compare_cases(cases, Side(old, reference, {}), side)
         elapsed_s = time.perf_counter() - started
     report(rows, {"old": version_of(old), "new": version_of(new), "elapsed_s": round(elapsed_s, 1)})
     sys.exit(any(row.differs for row in rows))
@@ -410,7 +432,7 @@ def report(rows: list[Row], about: Mapping[str, Any]) -> None:
         "benchmark": "equivalence", **about, "same": not any(row.differs for row in rows),
         "compared": sum(comparison.compared for comparison in found.values()),
         "different": [row.case.name for row in rows if row.differs],
-        "renamed": sum(len(comparison.renamed) for comparison in found.values()),
+        "renamed": sum(comparison.renamed.total() for comparison in found.values()),
         "not_compared": [row.case.name for row in rows if row.found is None],
     }  # fmt: skip
     print("\n" + json.dumps(result))

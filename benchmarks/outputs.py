@@ -5,10 +5,12 @@ Nothing of Dragoman is imported: the outputs are those of two versions.
 
 import hashlib
 import json
+import re
 import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,8 @@ def read_events(log: Path) -> dict[str, list[Any]]:
         if kind is not None:
             event = {key: value for key, value in event.items() if key not in NOT_COMPARED_IN_EVENTS}
             found[kind].append(without_times(event))
+    for step in found["steps"][:1]:
+        step.pop("sent_bytes", None)  # Counts the messages at the start too, whose encoding is no result.
     return found
 
 
@@ -138,17 +142,27 @@ def compare_keys(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> C
         if key in new:
             found.add(compare(value, new[key], f"{path}/{key}"))
             continue
-        candidates = ((name, compare(value, new[name])) for name in added)
-        name, same = next(((name, trial) for name, trial in candidates if not trial.different), ("", Comparison()))
-        if name:
+        same = [name for name in added if not compare(value, new[name]).different]
+        if same:
+            name = max(same, key=lambda name: SequenceMatcher(None, key, name).ratio())
             added.remove(name)
-            found.add(same)
-            found.renamed[key, name] += 1
+            found.add(compare(value, new[name]))
+            found.renamed[renamed_part(key, name)] += 1
         else:
             found.compared += 1
             found.different.append(f"{path}/{key} is gone")
     found.added.update(added)
     return found
+
+
+def renamed_part(old: str, new: str) -> tuple[str, str]:
+    """The part in which two names differ: of `decoder.0.widen.bias` and `decoder.0.up.bias`, `widen` and `up`."""
+    left, right = re.split(r"[./]", old), re.split(r"[./]", new)
+    if len(left) == len(right):
+        changed = [(one, other) for one, other in zip(left, right, strict=True) if one != other]
+        if len(changed) == 1:
+            return changed[0]
+    return old, new
 
 
 def shorten(value: Any) -> str:

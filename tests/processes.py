@@ -1,15 +1,18 @@
 """Runs of `dragoman train` in processes of their own, as users start them."""
 
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dragoman.events import StepDone
 from dragoman.run_folder import RunFolder
 
 from .small import TINY
+
+PROJECT = Path(__file__).parents[1]
 
 
 def start(
@@ -32,6 +35,15 @@ def train(
     if process.returncode:
         raise AssertionError(output)
     return output
+
+
+def train_several(data: Path, folder: Path, runs: Mapping[str, Sequence[str]]) -> None:
+    """Runs of two workers with these settings, one after the other in the same processes, each in `folder / name`."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tests.several_runs"]
+    settings = json.dumps({name: [*TINY, *overrides] for name, overrides in runs.items()})
+    command = [sys.executable, *launcher, str(data), str(folder), settings]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=PROJECT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def losses(run: Path) -> dict[int, float]:

@@ -122,6 +122,12 @@ def test_added_machines_have_as_many_workers_and_are_as_fast_as_the_slowest():
     assert pair.with_machines(1).tokens_per_s == (9.0, 9.0)
 
 
+def test_workers_of_one_machine_do_not_use_the_link():
+    pair = replace(BASE, machines=1, copy_s=0.01)
+    assert predict(pair).exchange_s == pytest.approx(0.01)
+    assert predict(pair.with_machines(2)).exchange_s > 1
+
+
 @given(conditions, st.floats(1, 100))
 def test_a_faster_link_never_makes_a_step_longer(plan, factor):
     assert predict(plan.with_bandwidth(plan.link.bits_per_s * factor)).step_s <= predict(plan).step_s * (1 + 1e-9)

@@ -179,6 +179,11 @@ class StepConditions:
         return len(self.tokens_per_s)
 
     @property
+    def single_machine(self) -> bool:
+        """Whether no message crosses a link: workers of one machine exchange through its memory."""
+        return self.workers == 1 or self.machines == 1
+
+    @property
     def compute_s(self) -> float:
         """Forward and backward of a step, on the slowest worker."""
         if self.balanced:
@@ -225,8 +230,9 @@ class StepPrediction:
 
 def predict(conditions: StepConditions) -> StepPrediction:
     """Time of one step, averaged over the interval of the method."""
-    method = conditions.method
-    wait_s = conditions.exchange.exposed_s(method, conditions.compute_s + conditions.update_s)
+    method, wait_s = conditions.method, 0.0
+    if not conditions.single_machine:
+        wait_s += conditions.exchange.exposed_s(method, conditions.compute_s + conditions.update_s)
     if conditions.workers > 1:
         work_s = conditions.copy_s + (conditions.compress_s if method.name == "powersgd" else 0.0)
         wait_s += work_s / method.interval

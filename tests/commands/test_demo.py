@@ -1,6 +1,4 @@
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ from rich.console import Console
 import dragoman
 from dragoman.commands import demo
 
+from ..command_line import run_command as run
 from ..small import TINY
 
 
@@ -19,11 +18,6 @@ def walked(tmp_path_factory) -> tuple[str, str]:
     console = Console(file=io.StringIO(), width=100)
     demo.run(out, 1, console, [*TINY, "checkpoint.average=2", "batch.tokens=400"])
     return str(out), console.file.getvalue()
-
-
-def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dragoman", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, input=stdin, check=False)
 
 
 @pytest.mark.system
@@ -67,7 +61,7 @@ def test_mistakes_of_a_translator_are_told_in_a_sentence(walked, tmp_path):
         (("score", f"{out}/run", "--data", f"{out}/data", "--split", "tset"), "--split tset is not known"),
     ]
     for arguments, message in cases:
-        done = run(*arguments, stdin="")
+        done = run(*arguments)
         assert done.returncode == 2, arguments
         assert message in done.stderr
         assert "Traceback" not in done.stderr

@@ -1,8 +1,6 @@
 """`dragoman export` as users run it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.launch import local_launcher
 from dragoman.training.worker import TrainingJob
 
+from ..command_line import run_command
 from ..models import LINES
 from ..small import tiny
 
@@ -24,17 +23,16 @@ def run(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_export_writes_a_folder_that_translate_accepts(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "dragoman"]
-    done = subprocess.run([*command, "export", str(run), "--out", str(out)], capture_output=True, text=True)
+    done = run_command("export", str(run), "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert "is ready" in done.stdout
-    shown = subprocess.run([*command, "inspect", str(out), "--json"], capture_output=True, text=True)
+    shown = run_command("inspect", str(out), "--json")
     assert json.loads(shown.stdout)["files"]["model.bin"] == (out / "model.bin").stat().st_size
     lines = "".join(f"{line}\n" for line in LINES[:3])
-    done = subprocess.run([*command, "translate", str(out)], input=lines, capture_output=True, text=True)
+    done = run_command("translate", str(out), stdin=lines)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 3
     for wrong in (["--to", "onnx"], ["--quantization", "int3"]):
-        done = subprocess.run([*command, "export", str(run), "--out", str(out), *wrong], capture_output=True, text=True)
+        done = run_command("export", str(run), "--out", str(out), *wrong)
         assert done.returncode == 2
         assert "is not known: use" in done.stderr

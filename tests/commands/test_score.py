@@ -1,8 +1,8 @@
 """`dragoman score` as users run it."""
 
-import subprocess
-import sys
 from pathlib import Path
+
+from ..command_line import run_command
 
 SOURCES = ["a house", "a tree", "a dog & a cat", "a bird"]
 REFERENCES = ["ein Haus", "ein Baum", "ein Hund & eine Katze", "ein Vogel"]
@@ -13,11 +13,11 @@ BETTER = ["ein Haus", "ein Baum", "ein Hund & eine Katze", "ein Fogel"]
 def test_score_compares_two_systems_and_writes_the_page(tmp_path: Path) -> None:
     for name, lines in (("old", WORSE), ("new", BETTER), ("ref", REFERENCES), ("src", SOURCES)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    command = [sys.executable, "-m", "dragoman", "score", "--compare", "old", "new", "--ref", "ref", "--src", "src"]
-    done = subprocess.run([*command, "--html", "page.html"], cwd=tmp_path, capture_output=True, text=True)
+    files = ("--ref", "ref", "--src", "src", "--html", "page.html")
+    done = run_command("score", "--compare", "old", "new", *files, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "paired bootstrap" in done.stdout
     assert "a dog &amp; a cat" in (tmp_path / "page.html").read_text()
-    done = subprocess.run([*command[:5], "old", "--ref", "ref"], cwd=tmp_path, capture_output=True, text=True)
+    done = run_command("score", "--compare", "old", "--ref", "ref", cwd=tmp_path)
     assert done.returncode == 2
     assert "--compare needs two systems" in done.stderr

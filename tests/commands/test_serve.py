@@ -1,16 +1,16 @@
 """`dragoman serve`: arguments and their errors. tests/system/test_serving.py tests a running server."""
 
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from dragoman.serving.api_keys import ApiKeys
 
+from ..command_line import run_command
+
 
 def test_serve_creates_keys_and_names_missing_arguments(tmp_path: Path) -> None:
-    def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "dragoman", "serve", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    def serve(*arguments: str) -> "CompletedProcess[str]":
+        return run_command("serve", *arguments, cwd=tmp_path)
 
     key = serve("--keys", "keys.txt", "--new-key", "alice").stdout.strip()
     assert ApiKeys.read(tmp_path / "keys.txt").owner(key) == "alice"

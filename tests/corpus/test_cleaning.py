@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.corpus import cleaning
@@ -95,7 +95,6 @@ def test_a_region_does_not_change_the_script():
     assert script_of("pt-BR") == script_of("pt")
 
 
-@settings(deadline=None)
 @given(st.text(), st.text())
 def test_cleaning_a_cleaned_pair_changes_nothing(source, target):
     result, _ = clean(source.encode(errors="replace"), target.encode(errors="replace"))
@@ -106,7 +105,6 @@ def test_cleaning_a_cleaned_pair_changes_nothing(source, target):
         assert all("\n" not in side and "\t" not in side and side == side.strip() for side in result)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_any_bytes_are_cleaned_or_dropped_without_an_exception(source, target):
     clean(source, target)

@@ -1,5 +1,5 @@
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.corpus import deduplication
@@ -8,7 +8,6 @@ from dragoman.corpus.deduplication import hash_line, hashes_from, mark_duplicate
 blocks_of_words = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), max_size=6)
 
 
-@settings(deadline=None)
 @given(blocks_of_words, st.integers(1, 5))
 def test_all_but_the_first_of_equal_pairs_are_marked_for_any_number_of_partitions(blocks, partition_pairs):
     hashes = [hashes_from(b"".join(hash_line(word.encode()) for word in block)) for block in blocks]

@@ -425,7 +425,7 @@ def test_two_processes_share_one_download(site: Site, tmp_path: Path) -> None:
     assert len(site.requests) == 1
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     body=st.binary(min_size=1, max_size=300_000) | st.just(BODY),
     interruptions=st.lists(st.integers(0, 80_000), max_size=6),
@@ -458,7 +458,6 @@ def test_the_cache_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyP
     assert cache_root() == Path("/three/.cache/dragoman")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=400))
 def test_no_address_points_outside_the_cache(text: str) -> None:
     for url in (f"http://host/{text}", f"http://host/../../{text}", f"http://host/%2e%2e/%2f{text}?q={text}"):

@@ -150,7 +150,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_text_without_newlines_is_read_unchanged(format: str, data: st.DataObject) -> None:
     text = TEXTS.get(format, st.text(LETTERS))
@@ -162,7 +162,7 @@ def test_any_text_without_newlines_is_read_unchanged(format: str, data: st.DataO
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_invalid_input_gives_pairs_or_a_corpus_error(format: str, data: st.DataObject) -> None:
     valid = write(format, [("Good <morning> & day", "Guten Morgen"), ("two\u2028lines", "zwei Zeilen"), ("3", "drei")])

@@ -239,7 +239,7 @@ def test_a_preparation_killed_at_random_times_gives_the_same_bytes(tmp_path):
     out = tmp_path / "killed"
     rng = random.Random(7)
     kills = 0
-    while kills < 12:
+    while kills < 5:
         process = start(out)
         time.sleep(rng.uniform(0.4, 2.5))
         if process.poll() is not None:

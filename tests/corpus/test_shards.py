@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.corpus.shards import Pairs, gather_pairs, write_shard
@@ -19,7 +19,6 @@ side = st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=6)
 pairs_of_tokens = st.lists(st.tuples(side, side), max_size=8)
 
 
-@settings(deadline=None)
 @given(st.lists(pairs_of_tokens, min_size=1, max_size=3))
 def test_pairs_are_read_as_written(tmp_path_factory, shards):
     folder = tmp_path_factory.mktemp("shards")
@@ -37,7 +36,6 @@ def test_pairs_are_read_as_written(tmp_path_factory, shards):
         assert gathered.tolist() == [token for i in order for token in written[i][side]]
 
 
-@settings(deadline=None)
 @given(pairs_of_tokens.filter(bool), st.randoms())
 def test_gathering_permutes_whole_pairs(sentences, random):
     tokens = np.array([token for pair in sentences for side in pair for token in side], np.uint16)

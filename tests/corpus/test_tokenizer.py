@@ -44,7 +44,7 @@ def test_decoding_skips_special_tokens_and_padding_rows(trained):
     ) == trained.decode(tokens)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(st.characters(codec="utf-8")))
 def test_encoding_word_by_word_gives_the_tokens_of_the_sentence(trained, text):
     encoder = CachedEncoder(trained)

@@ -141,7 +141,7 @@ def test_beam_search_works_with_every_recipe(recipe: str) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(sources=st.lists(st.lists(st.integers(4, 31), max_size=12).map(lambda s: [*s, END]), min_size=1, max_size=8))
 def test_a_translation_does_not_depend_on_the_other_sentences_of_the_batch(beam: int, sources: list[list[int]]) -> None:
     model, options = half_trained_model(), DecodingSettings(beam=beam, coverage_penalty=0.1 if beam == 4 else 0.0)

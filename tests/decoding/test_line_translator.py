@@ -35,7 +35,7 @@ def is_one_line(text: str) -> bool:
     return len(text.splitlines()) <= 1 and text.splitlines() == ([text] if text else [])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(lines=st.lists(st.text(st.characters(codec=None), max_size=30) | st.sampled_from(ODD_LINES), max_size=6))
 def test_the_output_has_as_many_lines_as_the_input(translator: Translator, lines: list[str]) -> None:
     translated = translator.translate(lines)

@@ -37,6 +37,8 @@ def test_auto_is_predicted_with_the_method_that_training_would_choose():
     assert (slow.method.name, slow.method.wire_format) == ("local", "int8")
     alone = step_conditions(Measurements({"a": FAST}, {}, {}), [Machine("a")], settings_with("exchange.method=auto"))
     assert alone.method == PLAIN
+    several = step_conditions(Measurements({"a": FAST}, {}, {}), [Machine("a", 4)], settings_with())
+    assert several.method == PLAIN
     assert alone.link == ASSUMED_LINK
 
 

@@ -57,6 +57,11 @@ def test_a_single_machine_does_not_communicate():
     assert found.prediction.exchange_s == 0
 
 
+def test_a_machine_alone_is_estimated_with_all_its_workers():
+    two_each = replace(SLOW_LINK, tokens_per_s=(30_000.0,) * 4, machines=2)
+    assert "a alone would be faster: 0.88 s per step." in estimate(two_each, HOSTS, "The link", BUDGET).limits
+
+
 def test_a_much_slower_machine_is_named():
     plan = replace(SLOW_LINK, tokens_per_s=(30_000.0, 10_000.0), link=TcpLink(1e11))
     found = estimate(plan, {"a": 30_000.0, "b": 10_000.0}, "The link", BUDGET)

@@ -98,7 +98,7 @@ def test_each_kind_of_run_gets_its_own_warning_and_no_other(kind):
         assert answer.evidence or not answer.is_warning
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.integers(0, 60), st.floats(0.01, 30), st.integers(1, 5), st.sampled_from(["finished", "interrupted", None]),
     st.integers(3, 50),

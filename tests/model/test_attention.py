@@ -39,7 +39,7 @@ def reference_attention(q: Tensor, k: Tensor, v: Tensor, counts: list[tuple[int,
     return torch.cat(outputs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(lengths)
 def test_packed_attention_and_its_gradients_equal_the_formula(counts: list[tuple[int, int]]) -> None:
     q, k, v = (random_heads(n) for n in (sum(a for a, _ in counts), *[sum(b for _, b in counts)] * 2))
@@ -55,7 +55,7 @@ def test_packed_attention_and_its_gradients_equal_the_formula(counts: list[tuple
         torch.testing.assert_close(ours, plain)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6))
 def test_causal_attention_and_its_gradients_equal_the_formula(counts: list[int]) -> None:
     q, k, v = (random_heads(sum(counts)) for _ in range(3))

@@ -30,7 +30,7 @@ def reference_sums(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: fl
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     T=st.integers(1, 12),
     V=st.integers(1, 9),

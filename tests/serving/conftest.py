@@ -13,19 +13,22 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.translation_service import TranslationService
 
 from ..models import briefly_trained_model, save_model, train_tokenizer
+from ..shared_folder import shared_folder
 
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two models, English to German and back."""
-    folder = tmp_path_factory.mktemp("exports")
+    folder = shared_folder(tmp_path_factory, "exports", make_exports)
+    return [folder / "en-de", folder / "de-en"]
+
+
+def make_exports(folder: Path) -> None:
     tokenizer = train_tokenizer(folder)
     model = briefly_trained_model(tokenizer)
-    made = []
     for direction in ("en-de", "de-en"):
         stored = save_model(folder / f"model-{direction}", model, tokenizer, direction, beam=3)
-        made.append(export(stored, folder / direction, "ctranslate2"))
-    return made
+        export(stored, folder / direction, "ctranslate2")
 
 
 def make_service(exports: list[Path]) -> TranslationService:

@@ -44,7 +44,7 @@ def test_a_list_of_texts_gives_lists_of_translations_and_alternatives(client: Te
     assert translate(client, []) == {"translatedText": []}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from([*LINES[:6], "", " ", "\n", "\r\n", "\n\n\t", "x\u2028y"]), max_size=6))
 def test_line_breaks_of_a_text_are_preserved(client: TestClient, parts: list[str]) -> None:
     text = "".join(parts)

@@ -9,7 +9,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 CHROMIUM = shutil.which("chromium")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; .ci/run installs it")
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed; .ci/system-packages installs it"
+)
 NARROW = {"width": 360, "height": 740}
 expect.set_options(timeout=30_000)  # Tests must also pass on a busy machine.
 

@@ -35,16 +35,24 @@ CONTROLLERS = ("cpu", "freezer")
 QUOTA_PERIOD_US = 10_000
 """Short, as a slow processor is slow at every moment: in longer ones a host would run and stand still by turns."""
 PATIENCE_S = 20.0
-PROGRAMS = ("ip", "tc", "taskset", "unshare", "nsenter", "mount", "ssh", "ssh-keygen", "/usr/sbin/sshd")
+PROGRAMS = (
+    "ip", "tc", "taskset", "unshare", "nsenter", "mount", "ssh", "ssh-keygen", "/usr/sbin/sshd", "rsync", "pkill",
+)  # fmt: skip
+
+
+def missing_programs(*programs: str) -> list[str]:
+    """Programs that this machine lacks. Daemons may lie where only root looks."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return [program for program in programs if shutil.which(program, path=path) is None]
 
 
 def why_not() -> str | None:
     """Why hosts cannot be made here, if so."""
     if os.geteuid() != 0:
         return "hosts need root: network and process namespaces are made"
-    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    missing = missing_programs(*PROGRAMS)
     if missing:
-        return f"hosts need {', '.join(missing)}: install what .ci/run installs"
+        return f"hosts need {', '.join(missing)}: install what .ci/system-packages installs"
     absent = [str(CGROUPS / controller) for controller in CONTROLLERS if not (CGROUPS / controller / "tasks").exists()]
     if absent:
         return f"hosts need cgroups of version 1: there is no {' and no '.join(absent)}"

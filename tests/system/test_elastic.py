@@ -21,7 +21,11 @@ from ..processes import train
 from .hosts import Host, Hosts, why_not
 from .test_launch import command, workers_of
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.timeout(1200),  # The first test waits for the whole run.
+]
 
 PATIENCE_S = 240.0
 SLOTS = {"a": 0, "b": 1, "c": 2}

@@ -16,13 +16,20 @@ from dragoman.run_folder import RunFolder
 
 from ..processes import losses, train
 from ..small import TINY
-from .hosts import HOME, Host, Hosts, why_not
+from .hosts import HOME, Host, Hosts, missing_programs, why_not
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "machines"
 ENDLESS = ("training.steps=100000", "evaluation.every=100000", "checkpoint.every=100000")
 QUIET = ("evaluation.bleu=false", "model.dropout=0", "exchange.method=plain")
+
+
+def needs_programs(*programs: str) -> pytest.MarkDecorator:
+    missing = missing_programs(*programs)
+    return pytest.mark.skipif(
+        bool(missing), reason=f"there is no {', '.join(missing)}: .ci/system-packages installs it"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +195,7 @@ def slurm(homes: Hosts) -> dict[str, str]:
     return {**os.environ, "SLURM_CONF": str(config), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
+@needs_programs("munged", "slurmctld", "slurmd", "sbatch")
 def test_the_slurm_example_trains_on_two_nodes(homes, slurm, data):
     launch = command("", data.path, *QUIET)
     job = ["sbatch", "--wait", str(EXAMPLES / "slurm.sh"), *launch[launch.index("train") + 1 :]]
@@ -203,6 +211,7 @@ def test_the_slurm_example_trains_on_two_nodes(homes, slurm, data):
     assert (homes["b"].folder / "run" / "events-1.jsonl").exists()
 
 
+@needs_programs("mpirun")
 def test_train_joins_a_world_of_mpirun(homes, data):
     launch = command("", data.path, *QUIET)
     train_arguments = launch[launch.index("--") + 1 :]

@@ -1,34 +1,44 @@
 """Every way to exchange gradients trains a model, between real processes."""
 
+from pathlib import Path
 from statistics import mean
 
 import pytest
 
+from dragoman.corpus.dataset import DataSet
 from dragoman.events import ExchangeChosen, RunStarted, StepDone
 from dragoman.run_folder import RunFolder
 
-from ..processes import train
+from ..processes import train_several
 
 pytestmark = pytest.mark.system
 
-SETTINGS = ("training.steps=60", "evaluation.every=60", "checkpoint.every=60", "evaluation.bleu=false")
+SETTINGS = (
+    "training.steps=60", "evaluation.every=60", "checkpoint.every=60", "evaluation.bleu=false",
+    "schedule.learning_rate=0.01",
+)  # fmt: skip
+METHODS = {
+    "bf16": (),
+    "powersgd": ("exchange.powersgd_rank=4",),
+    "local": ("exchange.every=4", "exchange.wire_format=int8"),
+}
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        ("exchange.method=bf16",),
-        ("exchange.method=powersgd", "exchange.powersgd_rank=4"),
-        ("exchange.method=local", "exchange.every=4", "exchange.wire_format=int8"),
-    ],
-    ids=" ".join,
-)
-def test_a_model_learns_with_every_method_and_fewer_bytes(data, tmp_path, method):
-    train(data.path, tmp_path / "run", *SETTINGS, "schedule.learning_rate=0.01", *method)
+@pytest.fixture(scope="module")
+def runs(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("methods")
+    train_several(
+        data.path, folder, {name: (*SETTINGS, f"exchange.method={name}", *more) for name, more in METHODS.items()}
+    )
+    return folder
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_learns_with_every_method_and_fewer_bytes(runs, method):
     for rank in (0, 1):
-        events = RunFolder(tmp_path / "run").events(rank)
+        events = RunFolder(runs / method).events(rank)
         (chosen,) = [event for event in events if isinstance(event, ExchangeChosen)]
-        assert chosen.method == method[0].partition("=")[2]
+        assert chosen.method == method
         steps = [event for event in events if isinstance(event, StepDone)]
         assert [step.step for step in steps] == list(range(1, 61))
         assert mean(step.loss for step in steps[-10:]) < mean(step.loss for step in steps[:10]) - 0.3

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -26,12 +26,12 @@ REQUEST_HEAD = "POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/js
 class Server:
     """A server in a separate process."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, prefix: Sequence[str] = ()) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         command = [sys.executable, "-m", "dragoman", "serve", *arguments, "--port", str(self.port), "--threads", "1"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([*prefix, *command], stderr=subprocess.PIPE, text=True)
         self.url = f"http://127.0.0.1:{self.port}"
         while self.process.poll() is None and not self.is_up():
             time.sleep(0.05)

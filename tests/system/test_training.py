@@ -20,12 +20,30 @@ from ..processes import losses, start, train, wait_for_steps
 pytestmark = pytest.mark.system
 
 
+EXACT = ("model.dropout=0", "training.steps=50", "evaluation.every=50", "evaluation.bleu=false")
+RESUMED = ("training.steps=120", "checkpoint.every=7", "evaluation.every=60", "evaluation.bleu=false")
+
+
+@pytest.fixture(scope="module")
+def one(data, tmp_path_factory) -> dict[int, float]:
+    """The losses of one worker."""
+    run = tmp_path_factory.mktemp("one") / "run"
+    train(data.path, run, *EXACT, workers=1)
+    return losses(run)
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory) -> dict[int, float]:
+    """The losses of two workers that nothing interrupts."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    train(data.path, run, *RESUMED)
+    return losses(run)
+
+
 @pytest.mark.parametrize("shares", ["equal", "[3,1]"])
-def test_two_workers_have_the_loss_curve_of_one(data, tmp_path, shares):
-    exact = ("model.dropout=0", "training.steps=50", "evaluation.every=50", "evaluation.bleu=false")
-    train(data.path, tmp_path / "one", *exact, workers=1)
-    train(data.path, tmp_path / "two", *exact, f"training.shares={shares}")
-    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
+def test_two_workers_have_the_loss_curve_of_one(data, tmp_path, one, shares):
+    train(data.path, tmp_path / "two", *EXACT, f"training.shares={shares}")
+    two = losses(tmp_path / "two")
     assert len(one) == 50
     assert two == pytest.approx(one, rel=1e-4)
     tokens = [
@@ -39,34 +57,30 @@ def test_two_workers_have_the_loss_curve_of_one(data, tmp_path, shares):
     assert tokens[0] == tokens[1]
 
 
-def test_killed_again_and_again_a_run_ends_bit_for_bit_the_same(data, tmp_path):
-    settings = ("training.steps=120", "checkpoint.every=7", "evaluation.every=60", "evaluation.bleu=false")
-    train(data.path, tmp_path / "whole", *settings)
+def test_killed_again_and_again_a_run_ends_bit_for_bit_the_same(data, tmp_path, whole):
     run = tmp_path / "killed"
     chance = random.Random(3)
-    for kill in range(6):
-        process = start(data.path, run, *settings)
-        wait_for_steps(run, (kill + 1) * 15, process)
+    for kill in range(3):
+        process = start(data.path, run, *RESUMED)
+        wait_for_steps(run, (kill + 1) * 25, process)
         time.sleep(chance.uniform(0, 0.3))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    train(data.path, run, *settings)
-    assert losses(run) == losses(tmp_path / "whole")
+    train(data.path, run, *RESUMED)
+    assert losses(run) == whole
     starts = [event.resumed_step for event in RunFolder(run).events() if isinstance(event, RunStarted)]
     assert starts == sorted(starts)
     assert starts[-1] > 0
 
 
-def test_a_worker_that_is_killed_is_started_again_and_nothing_changes(data, tmp_path):
-    settings = ("training.steps=60", "checkpoint.every=10", "evaluation.every=60", "evaluation.bleu=false")
-    train(data.path, tmp_path / "whole", *settings)
-    process = start(data.path, tmp_path / "run", *settings)
+def test_a_worker_that_is_killed_is_started_again_and_nothing_changes(data, tmp_path, whole):
+    process = start(data.path, tmp_path / "run", *RESUMED)
     wait_for_steps(tmp_path / "run", 25, process)
     victim = max(int(pid) for pid in _workers_of(process.pid))
     os.kill(victim, signal.SIGKILL)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+    assert losses(tmp_path / "run") == whole
 
 
 def _workers_of(pid: int) -> Iterator[str]:
@@ -77,8 +91,8 @@ def _workers_of(pid: int) -> Iterator[str]:
             yield str(child.pid)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+# SIGTERM to a command with several workers is tested in test_signals.py.
+@pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM)])
 def test_a_signal_ends_the_step_saves_and_leaves_with_success(data, tmp_path, workers, number):
     process = start(data.path, tmp_path / "run", "training.steps=100000", workers=workers)
     wait_for_steps(tmp_path / "run", 6, process)
@@ -117,7 +131,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_on_a_full_disk_training_goes_on_and_keeps_what_it_has(data, small_disk):
     run = small_disk / "run"
     checkpoints, ballast = run / "checkpoints", small_disk / "ballast"
-    train(data.path, run, "training.steps=4", "evaluation.bleu=false")
+    train(data.path, run, "training.steps=4", "evaluation.bleu=false", workers=1)
     disk = os.statvfs(small_disk)
     ballast.write_bytes(b"x" * ((disk.f_bavail - 2) * disk.f_frsize))  # Room for the settings alone.
     with pytest.raises(AssertionError) as failure:
@@ -129,7 +143,7 @@ def test_on_a_full_disk_training_goes_on_and_keeps_what_it_has(data, small_disk)
     assert "error: The end of the run could not be saved" in output
     assert (checkpoints / "last").resolve().name == "step-00000004"
     ballast.unlink()
-    train(data.path, run, "training.steps=13", "checkpoint.keep_last=1", "evaluation.bleu=false")
+    train(data.path, run, "training.steps=13", "checkpoint.keep_last=1", "evaluation.bleu=false", workers=1)
     assert (checkpoints / "last").resolve().name == "step-00000013"
     assert max(losses(run)) == 13
 
@@ -186,7 +200,7 @@ def test_a_run_that_is_being_trained_is_not_trained_twice(data, tmp_path):
 
 def test_a_run_on_other_data_or_with_another_model_is_refused(data, tmp_path):
     train(data.path, tmp_path / "run", "training.steps=1", "evaluation.bleu=false", workers=1)
-    process = start(data.path, tmp_path / "run", "model.d_model=64", "model.heads=4")
+    process = start(data.path, tmp_path / "run", "model.d_model=64", "model.heads=4", workers=1)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "model.d_model was 32, not 64" in output

@@ -13,7 +13,7 @@ def exits(monkeypatch) -> list[int]:
     return codes
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_requests_a_stop_and_handlers_are_restored(exits, number):
     before = signal.getsignal(number)
     stop = StopSignal()
@@ -40,3 +40,16 @@ def test_a_repeated_sigterm_does_not_exit_before_saving(exits):
         for _ in range(3):
             signal.raise_signal(signal.SIGTERM)
     assert exits == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_an_ignored_signal_stays_ignored(exits, number):
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        stop = StopSignal()
+        with stop.listening():
+            signal.raise_signal(number)
+        assert not stop.requested
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)

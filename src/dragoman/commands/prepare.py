@@ -42,9 +42,7 @@ def prepare(
         Path | None, typer.Option(help="Existing SentencePiece .model (default: train a new one).")
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe whose settings are used.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Number of processes (default: one per core).")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes (default: one per core).")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")
     ] = False,
@@ -67,24 +65,20 @@ def prepare(
     if list_corpora:
         _list_corpora()
         return
-    overrides = [argument for argument in inputs or [] if "=" in argument and not Path(argument).exists()]
-    arguments = [argument for argument in inputs or [] if argument not in overrides]
+    arguments, overrides = _split_inputs(inputs or [])
     if not arguments or out is None:
         raise DragomanError("prepare needs a corpus and --out, for example `dragoman prepare demo --out data/demo`.")
 
-    from dragoman.commands.dataset_table import show_splits
-    from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.preparation import prepare as prepare_dataset
     from dragoman.recipe import resolve
     from dragoman.terminal import progress_bars
 
-    settings = resolve(recipe, overrides).settings
     try:
         with progress_bars(open_console(stderr=True)) as progress:
             created = prepare_dataset(
                 find_corpus(arguments, valid or [], test or [], languages, file_format, mirror, progress),
                 out,
-                settings,
+                resolve(recipe, overrides).settings,
                 workers=workers or len(os.sched_getaffinity(0)),
                 tokenizer=tokenizer,
                 overwrite=overwrite,
@@ -92,6 +86,19 @@ def prepare(
             )
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
+    _show_result(out, created)
+
+
+def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
+    """Corpora and files, and key=value settings. A file may have = in its name."""
+    overrides = [argument for argument in inputs if "=" in argument and not Path(argument).exists()]
+    return [argument for argument in inputs if argument not in overrides], overrides
+
+
+def _show_result(out: Path, created: bool) -> None:
+    from dragoman.commands.dataset_table import show_splits
+    from dragoman.corpus.dataset import DataSet
+
     console = open_console()
     state = "is ready" if created else "already exists, made from the same inputs and settings"
     console.print(f"{out} {state}.", highlight=False, soft_wrap=True)

@@ -113,7 +113,7 @@ def _method(conditions: StepConditions, settings: Settings) -> ExchangeMethod:
             rank=exchange.powersgd_rank,
             elastic=conditions.elastic,
         )
-    if conditions.workers == 1:
+    if conditions.single_machine:
         return PLAIN
     return choose(conditions.exchange, conditions.compute_s, elastic=conditions.elastic).method
 

@@ -81,11 +81,11 @@ def _find_limits(
 ) -> tuple[list[str], bool]:
     """Sentences about what limits the run, and whether the plan is sensible."""
     limits: list[str] = []
-    if conditions.workers == 1:
+    if conditions.single_machine:
         return limits, True
     waiting = prediction.exchange_s / prediction.step_s
     fastest, slowest = (chosen(hosts, key=lambda host: hosts[host]) for chosen in (max, min))
-    alone_s = predict(replace(conditions, tokens_per_s=(max(conditions.tokens_per_s),))).step_s
+    alone_s = predict(conditions.with_machines(1)).step_s
     if waiting > NOTABLE_WAITING:
         limits.append(
             f"{slowest_link} carries {conditions.link.bits_per_s / 1e6:,.0f} Mbit/s: {prediction.exchange_s:.1f} of "
@@ -106,7 +106,7 @@ def _find_limits(
 
 def _find_remedies(conditions: StepConditions, now: StepPrediction) -> list[str]:
     """Changes that shorten the step noticeably, best first."""
-    if conditions.workers == 1:
+    if conditions.single_machine:
         return []
     options = {f"exchange.method={name}": conditions.with_method(name) for name in REMEDY_METHODS}
     options |= {

@@ -3,6 +3,8 @@
 import signal
 from types import FrameType
 
+from dragoman.training.stop_signal import handling
+
 
 class Interrupts:
     """Context manager that counts SIGINT and SIGTERM instead of raising."""
@@ -12,12 +14,12 @@ class Interrupts:
         self._reported = False
 
     def __enter__(self) -> "Interrupts":
-        self._earlier = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._handling = handling(self._take, signal.SIGINT, signal.SIGTERM)
+        self._handling.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for number, handler in self._earlier.items():
-            signal.signal(number, handler)
+        self._handling.__exit__(None, None, None)
 
     @property
     def first_time(self) -> bool:

@@ -17,7 +17,7 @@ from dragoman.launch import RESTARTS
 from dragoman.launch.parent_death import die_with
 from dragoman.telemetry.sinks import open_sinks
 from dragoman.training import worker
-from dragoman.training.stop_signal import EXIT_AT_ONCE
+from dragoman.training.stop_signal import EXIT_AT_ONCE, STOP_SIGNALS, handling
 from dragoman.training.worker import MakeJudge, TrainingJob
 
 STOP_ASKED = "DRAGOMAN_STOP_ASKED"
@@ -39,21 +39,19 @@ def train(job: TrainingJob, workers: int, make_judge: MakeJudge) -> str:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=RESTARTS,
-        signals_to_handle="SIGHUP,SIGQUIT",
+        signals_to_handle="SIGQUIT",  # The agent would end the workers unsaved, and handle a SIGHUP that nohup ignores.
         logs_specs=DefaultLogsSpecs(),
     )
     # The agent logs each death with a traceback of its own; `_explain` replaces it by a sentence.
     for name in ("torch.distributed.elastic", "torch.multiprocessing"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    earlier = {number: signal.signal(number, _ask_workers_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        outcomes = elastic_launch(config, _work)(job, make_judge, os.getpid())
+        with handling(_ask_workers_to_stop, *STOP_SIGNALS):
+            outcomes = elastic_launch(config, _work)(job, make_judge, os.getpid())
     except ChildFailedError as error:
         raise DragomanError(_explain(error, job)) from None
     finally:
         os.environ.pop(STOP_ASKED, None)
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
     first = outcomes[0]
     if isinstance(first, DragomanError):
         raise first

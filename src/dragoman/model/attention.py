@@ -9,6 +9,7 @@ Shapes: T tokens (Tq queries, Tk keys), S sentences, L tokens of the longest, H 
 
 import inspect
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, cast
@@ -17,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.varlen import varlen_attn
 
 from dragoman.batching.packing import SequenceLayout
 from dragoman.model.dropout import Dropout, dropout
@@ -27,11 +27,6 @@ RMS_EPSILON = 1e-6
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of each token's rotary angles, [T, 1, D/2] both."""
-
-# The argument changed its name between torch releases.
-_CAUSAL_VARLEN: dict[str, Any] = (
-    {"window_size": (-1, 0)} if "window_size" in inspect.signature(varlen_attn).parameters else {"is_causal": True}
-)
 
 
 def attend(
@@ -49,9 +44,10 @@ def attend(
     `causal`, for self-attention: a token attends to no later token.
     """
     if dropout_rate == 0.0 and _has_varlen_kernel(q):
+        varlen_attn, causal_argument = _varlen_attention()
         out = varlen_attn(
             q, k, v, queries.cu_seqlens, keys.cu_seqlens, queries.max_len, keys.max_len,
-            **(_CAUSAL_VARLEN if causal else {}),
+            **(causal_argument if causal else {}),
         )  # fmt: skip
         return cast(Tensor, out).flatten(1)
     heads = q.shape[1]
@@ -92,6 +88,19 @@ def without_cudnn(device: torch.device) -> AbstractContextManager[None]:
 
 def _has_varlen_kernel(q: Tensor) -> bool:
     return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and _has_flash(q.device.index)
+
+
+@lru_cache
+def _varlen_attention() -> tuple[Callable[..., Any], dict[str, Any]]:
+    """torch's variable-length attention, and the argument that makes it causal.
+
+    Imported at its first use: it imports torch's compiler, which takes as long as torch itself.
+    """
+    from torch.nn.attention.varlen import varlen_attn
+
+    # The argument changed its name between torch releases.
+    renamed = "window_size" in inspect.signature(varlen_attn).parameters
+    return varlen_attn, {"window_size": (-1, 0)} if renamed else {"is_causal": True}
 
 
 @lru_cache

@@ -120,6 +120,14 @@ class Checkpoints:
         self._writer = threading.Thread(target=self._write, args=(snapshot, links, stall_s), name="checkpoint")
         self._writer.start()
 
+    def raise_if_failed(self) -> None:
+        """Raise if the last checkpoint of the run could not be written."""
+        if self.failure:
+            raise DragomanError(
+                f"The last checkpoint could not be written ({self.failure}): free space for {self.folder} and repeat "
+                "the command; it resumes from the newest checkpoint."
+            )
+
     def wait(self) -> None:
         """Wait for a write in progress to end."""
         if self._writer is not None:

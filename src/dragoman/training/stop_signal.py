@@ -2,11 +2,24 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 EXIT_AT_ONCE = 130
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@contextmanager
+def handling(handle: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Handle signals while entered, except those that are ignored: `nohup` and a shell's `&` ask for that."""
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    earlier = {number: signal.signal(number, handle) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 class StopSignal:
@@ -25,10 +38,6 @@ class StopSignal:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle SIGTERM and SIGINT during a run."""
-        earlier = {number: signal.signal(number, self.handle) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        """Handle SIGTERM, SIGINT and SIGHUP during a run."""
+        with handling(self.handle, *STOP_SIGNALS):
             yield
-        finally:
-            for number, handler in earlier.items():
-                signal.signal(number, handler)

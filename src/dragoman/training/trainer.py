@@ -15,7 +15,6 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.event_sync import EventSync
 from dragoman.distributed.step_stats import StepStats, at_rank
 from dragoman.distributed.worker_group import WorkersLostError
-from dragoman.errors import DragomanError
 from dragoman.events import Event, RunEnded, WorldChanged
 from dragoman.model.architecture import Architecture
 from dragoman.model.cuda_graph import uses_cuda_graphs
@@ -62,14 +61,8 @@ class Trainer:
         micro_batch_tokens = choose_micro_batch_tokens(
             settings, self._architecture, cluster.device, cluster.local_world_size
         )
-        loader = DataLoader(
-            data.pairs("train"),
-            data.tokenizer,
-            settings.batch.tokens,
-            settings.batch.seed,
-            micro_batch_tokens,
-            fixed_sizes=uses_cuda_graphs(self._precision, self._architecture, cluster.device),
-        )
+        fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, cluster.device)
+        loader = _make_loader(settings, data, micro_batch_tokens, fixed_sizes=fixed_sizes)
         self._batches = BatchStream(loader)
         self._train_step = TrainStep(
             self._replica.model, loader, self._precision, settings.training, cluster.device, record
@@ -127,8 +120,7 @@ class Trainer:
     def _collect_stats(self, batch: WorkerBatch, gradients: WorkerGradients, step: int, stop: StopSignal) -> StepStats:
         """This worker's statistics of a step, which are sent together with its gradient."""
         rank, world_size = self._cluster.rank, self._cluster.world_size
-        compute_s, ready_s = gradients.compute_s, self._timer.ready_s(gradients.compute_s)
-        norm_sq = 0.0
+        ready_s, norm_sq = self._timer.ready_s(gradients.compute_s), 0.0
         if self._membership.averages_gradients and step % NORM_EVERY == 0 and batch.worker_target_tokens:
             # The gradient is divided by the tokens of the global batch, not by those of the share.
             scale = batch.target_tokens / batch.worker_target_tokens
@@ -136,7 +128,7 @@ class Trainer:
         return StepStats(
             losses=gradients.losses,
             target_tokens=batch.worker_target_tokens,
-            compute_s=at_rank(compute_s, rank, world_size),
+            compute_s=at_rank(gradients.compute_s, rank, world_size),
             ready_s=at_rank(ready_s, rank, world_size),
             stop_requests=stop.requested,
             event_sync_requests=world_size > 1 and self._event_sync.due,
@@ -225,11 +217,7 @@ class Trainer:
         self._take_times()
         state = self._replica.state
         self._record(RunEnded(step=state.step, reason=reason, elapsed_s=state.elapsed_s))
-        if self._checkpoints.failure:
-            raise DragomanError(
-                f"The last checkpoint could not be written ({self._checkpoints.failure}): free space for "
-                f"{self._run.path} and repeat the command; it resumes from the newest checkpoint."
-            )
+        self._checkpoints.raise_if_failed()
 
     def _take_times(self) -> dict[Part, float]:
         """Seconds by part since the last call. Adds them to the elapsed time of the run."""
@@ -252,3 +240,8 @@ class Trainer:
             self._record(started)
             self._record(data_opened(manifest))
         self._take_times()
+
+
+def _make_loader(settings: Settings, data: DataSet, micro_batch_tokens: int, *, fixed_sizes: bool) -> DataLoader:
+    pairs, batch = data.pairs("train"), settings.batch
+    return DataLoader(pairs, data.tokenizer, batch.tokens, batch.seed, micro_batch_tokens, fixed_sizes=fixed_sizes)
