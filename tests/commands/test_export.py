@@ -3,25 +3,12 @@
 import json
 from pathlib import Path
 
-import pytest
-
-from dragoman.corpus.dataset import DataSet
-from dragoman.launch import local_launcher
-from dragoman.training.worker import TrainingJob
-
 from ..command_line import run_command
+from ..export.conftest import run  # noqa: F401
 from ..models import LINES
-from ..small import tiny
 
 
-@pytest.fixture(scope="module")
-def run(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    assert local_launcher.train(TrainingJob(tiny("checkpoint.average=2"), data.path, folder, 1), 1) == "finished"
-    return folder
-
-
-def test_export_writes_a_folder_that_translate_accepts(run: Path, tmp_path: Path) -> None:
+def test_export_writes_a_folder_that_translate_accepts(run: Path, tmp_path: Path) -> None:  # noqa: F811
     out = tmp_path / "out"
     done = run_command("export", str(run), "--out", str(out))
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import pytest
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.decoding.translation_judge import make_judge
 from dragoman.launch import local_launcher
 from dragoman.training.worker import TrainingJob
 
@@ -26,5 +27,6 @@ def any_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 @pytest.fixture(scope="module")
 def run(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    assert local_launcher.train(TrainingJob(tiny("checkpoint.average=2"), data.path, folder, 1), 1) == "finished"
+    job = TrainingJob(tiny("checkpoint.average=2"), data.path, folder, 1)
+    assert local_launcher.train(job, workers=1, make_judge=make_judge) == "finished"
     return folder

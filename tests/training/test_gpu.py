@@ -103,7 +103,7 @@ def test_a_non_finite_step_changes_nothing(algorithm):
     assert all(tensor.isfinite().all() for tensor in after.values())
 
 
-def test_a_run_on_a_gpu_resumes_exactly(data, tmp_path):
+def test_a_run_on_a_gpu_resumes_where_it_stopped(data, tmp_path):
     settings = tiny(*WIDE, "training.precision=bf16", "training.steps=12", "checkpoint.every=6")
     whole = RecordedRun(settings, data, tmp_path / "whole")
     whole.train()
