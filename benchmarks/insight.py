@@ -1,9 +1,9 @@
-"""What insight says, against what is true: verdicts on labelled runs, predictions, forecasts, the cost of measuring.
+"""Accuracy and cost of insight: diagnoses of known runs, predicted step times, forecasts, telemetry, the report.
 
-Runs are real, on hosts made of namespaces (see `benchmarks.machines`, and `benchmarks.labelled` for those of known
-kinds). Needs root, Chromium, and two cores that nobody else uses; takes about 35 minutes.
+The runs are real, on test hosts (see `benchmarks.host_runs`; `benchmarks.diagnosis_cases` has those with known faults).
+Needs root, Chromium and two idle cores; takes about 35 minutes.
 
-    python -m benchmarks.insight [--only verdicts doctor story eta anatomy cost page]
+    python -m benchmarks.insight [--only diagnoses doctor slow-port eta step-timing telemetry report]
 """
 
 import contextlib
@@ -12,10 +12,9 @@ import json
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,14 @@ from tests.distributed.thread_workers import ThreadCluster, ThreadWorkers
 from tests.insight.synthetic_runs import host_sample, synthetic_run
 from tests.system.hosts import Hosts
 
-from benchmarks.labelled import EQUAL, KINDS, train_here
-from benchmarks.machines import SHORT, SLOWER, THIRDS, WARM_STEPS, Line, Runs, measure
-from benchmarks.overhead import TimedRecording
+from benchmarks.command_line import NO_EVALUATION, dragoman_command, run_dragoman
+from benchmarks.diagnosis_cases import CASES, train_locally
+from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, run_sections, slow_down_links
+from benchmarks.reporting import Figure
+from benchmarks.timing import measure_s, median_s
+from benchmarks.training_overhead import train_in_process
 from dragoman.corpus.dataset import DataSet
-from dragoman.decoding.translation_judge import make_judge
 from dragoman.distributed import event_sync
-from dragoman.distributed.cluster import join_cluster
 from dragoman.distributed.event_sync import EventSync
 from dragoman.event_log import EventLog
 from dragoman.events import (
@@ -43,255 +43,240 @@ from dragoman.events import (
     RunStarted,
     StepDone,
 )
-from dragoman.insight.forecast import estimate_remaining_time
 from dragoman.insight.report_writer import REPORT_FILE
 from dragoman.insight.run_history import build_history
+from dragoman.insight.time_and_cost import estimate_remaining_time
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.telemetry.sensors import Sensors
-from dragoman.telemetry.sinks import open_sinks
-from dragoman.training.event_recorder import EventRecorder
-from dragoman.training.stop_signal import StopSignal
-from dragoman.training.trainer import NORM_EVERY, Trainer
+from dragoman.training.trainer import NORM_EVERY
 
-RATES = ("50mbit", "100mbit", "1000mbit", None)
-SENSED_S = 30.0
-LONG_STEPS = 100_000
+TWO_HOSTS = {"a": 0.9, "b": 0.9}
+"""CPU quotas."""
+LINK_RATES = ("50mbit", "100mbit", "1000mbit", None)
+OTHER_METHODS = ("bf16", "local")
+"""Exchange methods that the doctor predicts besides plain."""
+SENSORS_S = 30.0
+"""Time for which the cost of the sensors is measured."""
+ROUNDS = 20
+REPORT_STEPS = 100_000
 
 
 def main() -> None:
-    measure(
-        str(__doc__),
+    run_sections(
+        "insight",
+        __doc__,
         {
-            "verdicts": measure_verdicts,
+            "diagnoses": measure_diagnoses,
             "doctor": measure_doctor,
-            "story": measure_story,
+            "slow-port": measure_slow_port,
             "eta": measure_eta,
-            "anatomy": measure_anatomy,
-            "cost": measure_cost,
-            "page": measure_page,
+            "step-timing": measure_step_timing,
+            "telemetry": measure_telemetry,
+            "report": measure_report,
         },
     )
 
 
-def measure_verdicts(data: Path) -> Iterator[Line]:
-    """Is what a run was made to be, and nothing else, what is said of it?"""
-    for kind in KINDS:
-        said = kind.make(data)
-        right = said.alarms == kind.alarms and said.trained.startswith(kind.words)
-        told = [*(sorted(said.alarms) or ["clean bill"]), *([f'"{said.trained[:12]}..."'] if kind.words else [])]
-        verdict = ", ".join(told) + ("" if right else ": WRONG")
-        yield Line(f"verdict on a run: {kind.name}", "right", verdict, float(right))
+def measure_diagnoses(data: Path) -> Iterator[Figure]:
+    """Compare the warnings about each known run with the expected ones."""
+    for case in CASES:
+        found = case.make_run(data)
+        parts = sorted(found.warnings) or ["no warnings"]
+        if case.trained:
+            parts.append(f'"{found.trained[:12]}..."')
+        is_right = case.matches(found)
+        text = ", ".join(parts) + ("" if is_right else ": WRONG")
+        yield Figure(f"diagnosis of a run: {case.name}", text, "right", is_right)
 
 
-def measure_doctor(data: Path) -> Iterator[Line]:
-    """The predicted time of a step against the measured one, over links, hosts and methods."""
-    errors, spans = [], []
-    for quotas in (dict.fromkeys("ab", 0.9), THIRDS):
+def measure_doctor(data: Path) -> Iterator[Figure]:
+    """Predicted and measured step times, over links, hosts and exchange methods."""
+    errors, doctor_times_s = [], []
+    for quotas in (TWO_HOSTS, THREE_HOSTS):
         names = list(quotas)
-        for rate in RATES:
-            with Hosts(names, rate=rate, quotas=quotas) as bed:
-                started = time.perf_counter()
-                predicted = _predict(bed, names, data)
-                spans.append(time.perf_counter() - started)
-                runs = Runs(bed, data)
-                for method, predicted_s in predicted.items():
-                    words = (f"exchange.method={method}", "exchange.every=16", "exchange.wire_format=bf16")
-                    run = runs.finished(",".join(names), *EQUAL, *words, "training.steps=40")
-                    # By the mean: a step in which weights meet may be longer than the others.
-                    measured_s = statistics.fmean(step.step_s for step in run.steps()[WARM_STEPS:])
+        for rate in LINK_RATES:
+            with Hosts(names, rate=rate, quotas=quotas) as hosts:
+                started_at = time.perf_counter()
+                predictions = _predict_step_s(hosts, names, data)
+                doctor_times_s.append(time.perf_counter() - started_at)
+                launcher = HostLauncher(hosts, data)
+                for method, predicted_s in predictions.items():
+                    settings = (f"exchange.method={method}", "exchange.every=16", "exchange.wire_format=bf16")
+                    run = launcher.run(",".join(names), *EQUAL_SHARES, *settings, "training.steps=40")
+                    # The mean, because steps in which weights are exchanged may be longer than the others.
+                    measured_s = statistics.fmean(step.step_s for step in run.measured_steps())
                     error = predicted_s / measured_s - 1
                     errors.append(abs(error))
-                    figure = f"doctor, {len(names)} hosts, {rate or 'unlimited'}, {method}: step"
-                    shown = f"{predicted_s:.3f} s, measured {measured_s:.3f} s ({error:+.0%})"
-                    yield Line(figure, "15 %", shown, error)
+                    name = f"doctor, {len(names)} hosts, {rate or 'unlimited'}, {method}: step time"
+                    text = f"predicted {predicted_s:.3f} s, measured {measured_s:.3f} s ({error:+.0%})"
+                    yield Figure(name, text, "15 %", error)
                     shutil.rmtree(run.folder().path)
     within = sum(error <= 0.15 for error in errors)
-    yield Line("doctor: within 15 %", "all", f"{within} of {len(errors)}", within / len(errors))
-    yield Line("doctor: median error", "7 %", f"{statistics.median(errors):.1%}", statistics.median(errors))
-    yield Line("doctor: longest examination", "60 s", f"{max(spans):.0f} s", max(spans))
+    yield Figure("doctor: predictions within 15 %", f"{within} of {len(errors)}", "all", within / len(errors))
+    yield Figure("doctor: median error", f"{statistics.median(errors):.1%}", "7 %", statistics.median(errors))
+    yield Figure("doctor: longest time", f"{max(doctor_times_s):.0f} s", "60 s", max(doctor_times_s))
 
 
-def _predict(bed: Hosts, names: Sequence[str], data: Path) -> dict[str, float]:
-    """By method, from one examination."""
-    others = ("bf16", "local")
-    found = _consult(bed, names, data, *(word for method in others for word in ("--what-if", f"exchange={method}")))
-    what_if = found["what_if"]
-    methods = {"plain": found["estimate"], **{method: what_if[f"exchange={method}"] for method in others}}
-    return {method: float(estimate["step_s"]) for method, estimate in methods.items()}
+def _predict_step_s(hosts: Hosts, names: Sequence[str], data: Path) -> dict[str, float]:
+    """Predicted step time by exchange method, from one run of the doctor."""
+    questions = [word for method in OTHER_METHODS for word in ("--what-if", f"exchange={method}")]
+    found = _run_doctor(hosts, names, data, *questions)
+    others = {method: found["what_if"][f"exchange={method}"] for method in OTHER_METHODS}
+    estimates = {"plain": found["estimate"], **others}
+    return {method: float(estimate["step_s"]) for method, estimate in estimates.items()}
 
 
-def _consult(bed: Hosts, names: Sequence[str], data: Path, *words: str) -> Any:
-    command = [
-        sys.executable, "-m", "dragoman", "doctor", "--hosts", ",".join(names), "--ssh-config", str(bed.ssh_config),
-        "--json", "--data", str(data), *words, "tiny", "exchange.method=plain", *EQUAL,
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not done.stdout:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout)
+def _run_doctor(hosts: Hosts, names: Sequence[str], data: Path, *options: str) -> Any:
+    command = dragoman_command(
+        "doctor", "--hosts", ",".join(names), "--ssh-config", hosts.ssh_config, "--json", "--data", data, *options,
+        "tiny", "exchange.method=plain", *EQUAL_SHARES,
+    )  # fmt: skip
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not process.stdout:
+        raise SystemExit(process.stderr)
+    return json.loads(process.stdout)
 
 
-def measure_story(data: Path) -> list[Line]:
-    """A port on which plain exchange makes steps fifteen times slower: is that said before the start, and how soon?"""
-    with Hosts(["a", "b"], quotas={"a": 0.9, "b": 0.9}) as bed:
-        run = Runs(bed, data).finished("a,b", *EQUAL, "exchange.method=plain", "training.steps=30")
-        steps = run.steps()[WARM_STEPS:]
-        step_s = statistics.median(step.step_s for step in steps)
-        rate = f"{8e-3 * steps[-1].sent_bytes / ((SLOWER - 1) * step_s):.0f}kbit"
-        for host in bed:
-            host.set_rate(rate)
-        started = time.perf_counter()
-        plan = _consult(bed, ("a", "b"), data)["estimate"]
-        spent_s = time.perf_counter() - started
-    cause = next((each for each in plan["limits"] if each.startswith("The link from")), "")
-    told = bool(cause) and not plan["sensible"] and any("exchange.method=local" in each for each in plan["remedies"])
-    return [
-        Line(
-            f"run C again ({rate}): cause and remedy before the start, in under 60 s", "yes",
-            f"{'yes' if told else 'NO'}, {spent_s:.0f} s: {cause}", float(told),
-        )
-    ]  # fmt: skip
+def measure_slow_port(data: Path) -> Iterator[Figure]:
+    """A port on which plain exchange makes steps fifteen times slower: does the doctor report it and the remedy?"""
+    with Hosts(["a", "b"], quotas=TWO_HOSTS) as hosts:
+        run = HostLauncher(hosts, data).run("a,b", *EQUAL_SHARES, "exchange.method=plain", "training.steps=30")
+        rate = slow_down_links(hosts, run)
+        started_at = time.perf_counter()
+        estimate = _run_doctor(hosts, ("a", "b"), data)["estimate"]
+        doctor_s = time.perf_counter() - started_at
+    cause = next((sentence for sentence in estimate["limits"] if sentence.startswith("The link from")), "")
+    has_remedy = any("exchange.method=local" in remedy for remedy in estimate["remedies"])
+    is_reported = bool(cause) and not estimate["sensible"] and has_remedy
+    text = f"{'yes' if is_reported else 'NO'}, after {doctor_s:.0f} s: {cause}"
+    yield Figure(
+        f"doctor on a slow port ({rate}): reports it and the remedy before the run",
+        text,
+        "yes, under 60 s",
+        is_reported,
+    )
 
 
-def measure_eta(data: Path) -> list[Line]:
-    """What was said to be left early in a run, against what was left."""
+def measure_eta(data: Path) -> Iterator[Figure]:
+    """Estimated time left, early in a run, against the time that the rest took."""
+    settings = ("training.steps=400", "evaluation.every=20", "evaluation.bleu=true", "checkpoint.every=20")
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        train_here(
-            data, out, "training.steps=400", "evaluation.every=20", "evaluation.bleu=true", "checkpoint.every=20"
-        )
-        events = RunFolder(out).events()
-    ended_at_s = _at(events, RunEnded)
-    lines = []
-    for part, target in ((0.05, "10 %"), (0.2, "5 %")):
-        # Just after what is due at that step: its evaluation, and its checkpoint.
-        number = next(n for n, event in enumerate(events) if isinstance(event, StepDone) and event.step > 400 * part)
-        known = events[:number]
+        train_locally(data, Path(folder) / "run", *settings)
+        events = RunFolder(Path(folder) / "run").events()
+    ended_at_s = _time_of(events, RunEnded)
+    for fraction, target in ((0.05, "10 %"), (0.2, "5 %")):
+        # After the evaluation and the checkpoint that are due at that step.
+        index = next(i for i, event in enumerate(events) if isinstance(event, StepDone) and event.step > 400 * fraction)
+        known = events[:index]
         left = estimate_remaining_time(build_history(known))
         assert left is not None
         error = left.total_s / (ended_at_s - known[-1].at_s) - 1
-        lines.append(Line(f"time left at {part:.0%} of a run", target, f"{error:+.1%}", error))
-    return lines
+        yield Figure(f"error of the estimated time left, at {fraction:.0%} of a run", f"{error:+.1%}", target, error)
 
 
-def measure_anatomy(data: Path) -> list[Line]:
-    """Parts against steps, and steps, evaluations and checkpoints against the clock on the wall."""
-    with Hosts(["a"], quotas={"a": 1.0}) as bed:
-        run = Runs(bed, data).finished("a", "training.steps=120", "evaluation.every=40", "checkpoint.every=20")
+def measure_step_timing(data: Path) -> Iterator[Figure]:
+    """Sum of the parts against step times, and sum of steps, evaluations and checkpoints against wall time."""
+    with Hosts(["a"], quotas={"a": 1.0}) as hosts:
+        settings = ("training.steps=120", "evaluation.every=40", "checkpoint.every=20")
+        run = HostLauncher(hosts, data).run("a", *settings)
         events = run.folder().events()
         steps = run.steps()
     parts_s = sum(
         step.data_s + step.compute_s + step.communication_s + step.straggler_s + step.optimizer_s for step in steps
     )
     steps_s = sum(step.step_s for step in steps)
-    apart_s = sum(event.evaluation_s for event in events if isinstance(event, EvaluationDone))
-    apart_s += sum(event.stall_s for event in events if isinstance(event, CheckpointSaved))
-    apart_s += sum(event.averaging_s for event in events if isinstance(event, CheckpointsAveraged))
-    wall_s = _at(events, RunEnded) - _at(events, RunStarted)
-    return [
-        Line("parts of steps against their wall time", "2 %", f"{parts_s / steps_s - 1:+.2%}", parts_s / steps_s - 1),
-        Line(
-            "steps, evaluations, checkpoints and averaging against the run's wall time", "2 %",
-            f"{(steps_s + apart_s) / wall_s - 1:+.2%}", (steps_s + apart_s) / wall_s - 1,
-        ),
-    ]  # fmt: skip
+    other_s = sum(event.evaluation_s for event in events if isinstance(event, EvaluationDone))
+    other_s += sum(event.stall_s for event in events if isinstance(event, CheckpointSaved))
+    other_s += sum(event.averaging_s for event in events if isinstance(event, CheckpointsAveraged))
+    wall_s = _time_of(events, RunEnded) - _time_of(events, RunStarted)
+    sums = {
+        "sum of the parts of steps against their wall time": parts_s / steps_s - 1,
+        "sum of steps, evaluations, checkpoints and averaging against the run's wall time": (steps_s + other_s) / wall_s
+        - 1,
+    }
+    for name, error in sums.items():
+        yield Figure(name, f"{error:+.2%}", "within 2 %", error)
 
 
-def _at(events: Sequence[Event], kind: type[Event]) -> float:
+def _time_of(events: Sequence[Event], kind: type[Event]) -> float:
     return next(event.at_s for event in events if isinstance(event, kind))
 
 
-def measure_cost(data: Path) -> list[Line]:
-    """Everything that looks on: recording, sensors, the norm that tells the gradient's noise, and the post."""
-    settings = resolve("tiny", ["training.steps=60", *SHORT]).settings
+def measure_telemetry(data: Path) -> Iterator[Figure]:
+    """Cost of all telemetry: recording of events, sensors, the norm for the gradient noise scale, and event sync."""
+    settings = resolve("tiny", ["training.steps=60", *NO_EVALUATION]).settings
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        run, cluster, opened = RunFolder(Path(folder) / "run"), join_cluster(), DataSet(data)
-        broadcast = EventRecorder(
-            run, EventLog(run.events_of(0)), cluster, lambda first: open_sinks(run, settings, first)
-        )
-        record = TimedRecording(broadcast)
-        trainer = Trainer(settings, opened, run, cluster, make_judge(settings, opened), record, broadcast.event_sync)
-        trainer.train(StopSignal())
-        broadcast.close()
-        cluster.close()
-    steps = record.steps
-    step_s = statistics.median(step.step_s for step in steps)
+        trainer, recorded = train_in_process(settings, DataSet(data), RunFolder(Path(folder) / "run"))
+    step_s = statistics.median(step.step_s for step in recorded.steps)
     gradients = [torch.randn_like(parameter) for parameter in trainer._replica.model.parameters()]
-    norm_s = _median_time(lambda: torch.nn.utils.get_total_norm(gradients)) / NORM_EVERY
-    parts = {
-        "recording": record.steps_s / sum(step.step_s for step in steps),
-        "sensors": _sensing(),
-        "gradient noise": norm_s / step_s,
-        "post": _posting() / event_sync.EVERY_S,
+    norm_s = median_s(lambda: torch.nn.utils.get_total_norm(gradients), ROUNDS)
+    costs = {
+        "recording": recorded.steps_s / sum(step.step_s for step in recorded.steps),
+        "sensors": _measure_sensors(),
+        "gradient noise": norm_s / NORM_EVERY / step_s,
+        "event sync": _measure_event_sync_s() / event_sync.EVERY_S,
     }
-    shown = ", ".join(f"{name} {share:.3%}" for name, share in parts.items())
-    return [Line("cost of all telemetry", "1 %", f"{sum(parts.values()):.2%} ({shown})", sum(parts.values()))]
+    total = sum(costs.values())
+    parts = ", ".join(f"{name} {cost:.3%}" for name, cost in costs.items())
+    yield Figure("cost of all telemetry", f"{total:.2%} ({parts})", "under 1 %", total)
 
 
-def _sensing() -> float:
-    """The processor time that looking takes, of one core."""
-    watching = Sensors("here", lambda _: None)
-    started_s, began = time.process_time(), time.perf_counter()
-    time.sleep(SENSED_S)
-    watching.close()
-    return (time.process_time() - started_s) / (time.perf_counter() - began)
+def _measure_sensors() -> float:
+    """CPU time of the sensors, as a fraction of one core."""
+    sensors = Sensors("here", lambda _: None)
+    started_cpu_s, started_at = time.process_time(), time.perf_counter()
+    time.sleep(SENSORS_S)
+    sensors.close()
+    return (time.process_time() - started_cpu_s) / (time.perf_counter() - started_at)
 
 
-def _posting() -> float:
-    """How long two workers with folders of their own take to exchange ten seconds of news."""
-    with tempfile.TemporaryDirectory() as folder, ThreadWorkers("a", "b") as crew:
-        posts = {cluster.rank: EventSync(RunFolder(Path(folder) / cluster.host)) for cluster in crew.clusters}
+def _measure_event_sync_s() -> float:
+    """Time in which two workers without shared storage exchange the events of ten seconds."""
+    with tempfile.TemporaryDirectory() as folder, ThreadWorkers("a", "b") as workers:
+        syncs = {cluster.rank: EventSync(RunFolder(Path(folder) / cluster.host)) for cluster in workers.clusters}
 
         def work(cluster: ThreadCluster) -> float:
-            mine = posts[cluster.rank]
+            sync = syncs[cluster.rank]
 
             def exchange() -> None:
                 for event in (host_sample(cluster.host, 1), *synthetic_run(3)[-2:]):
-                    mine.add(event)
-                mine.sync(cluster, [0, 1])
+                    sync.add(event)
+                sync.sync(cluster, [0, 1])
 
-            return _median_time(exchange)
+            return median_s(exchange, ROUNDS)
 
-        return max(crew(work))
-
-
-def _median_time(work: Callable[[], object]) -> float:
-    spans = []
-    for _ in range(20):
-        started = time.perf_counter()
-        work()
-        spans.append(time.perf_counter() - started)
-    return statistics.median(spans)
+        return max(workers(work))
 
 
-def measure_page(_data: Path) -> list[Line]:
-    """A long run's report: how long it takes to make, how big it is, and when a browser shows it."""
-    with tempfile.TemporaryDirectory() as name:
-        run = RunFolder(Path(name) / "run")
+def measure_report(_data: Path) -> Iterator[Figure]:
+    """The report of a long run: time to write it, its size, and the time until a browser shows it."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder) / "run")
         log = EventLog(run.events_of(0))
         run.config.write_text("{}")
-        for event in synthetic_run(LONG_STEPS, evaluate_every=2000):
+        for event in synthetic_run(REPORT_STEPS, evaluate_every=2000):
             log.record(event)
         log.close()
-        started = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "dragoman", "report", str(run.path)], check=True, capture_output=True)
-        made_s = time.perf_counter() - started
+        report_s = measure_s(lambda: run_dragoman("report", run.path))
         report = run.path / REPORT_FILE
         size_mb = report.stat().st_size / 1e6
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            page = browser.new_page()
-            page.goto(report.as_uri())
-            page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
-            paint_s = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") / 1000
-            browser.close()
-    long = f"report of {LONG_STEPS:,} steps"
-    return [
-        Line(f"{long}: made in", "", f"{made_s:.1f} s", made_s),
-        Line(f"{long}: size", "3 MB", f"{size_mb:.2f} MB", size_mb),
-        Line(f"{long}: first paint", "1 s", f"{paint_s:.2f} s", paint_s),
-    ]
+        paint_s = _measure_first_paint_s(report)
+    name = f"report of {REPORT_STEPS:,} steps"
+    yield Figure(f"{name}: time to write", f"{report_s:.1f} s", "", report_s)
+    yield Figure(f"{name}: size", f"{size_mb:.2f} MB", "under 3 MB", size_mb)
+    yield Figure(f"{name}: first paint", f"{paint_s:.2f} s", "under 1 s", paint_s)
+
+
+def _measure_first_paint_s(page_file: Path) -> float:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(page_file.as_uri())
+        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
+        paint_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        browser.close()
+    return float(paint_ms) / 1000
 
 
 if __name__ == "__main__":

@@ -1,97 +1,79 @@
-"""Multi30k English-German on two cores: what twenty minutes of training with the recipe `small` reach.
+"""Multi30k English-German on two CPU cores: BLEU after at most twenty minutes of training with the recipe `small`.
 
-Prepares the corpus, trains as many steps as two cores of some years ago manage in that time (and stops when it is over,
-whatever was reached), and scores the best checkpoint on test2016: by sacreBLEU as it is, and lowercased, as published
-figures for this set are.
+Prepares the corpus from raw text, trains the number of steps that two older cores manage in that time (and stops when
+the time is over), and scores the best checkpoint on test2016: with sacreBLEU as it is, and lowercased, as in published
+results for this set.
 
     python -m benchmarks.multi30k [--minutes 20] [--workers 1] [key=value ...]
 """
 
 import argparse
-import json
-import lzma
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import sacrebleu
 
 import dragoman
+from benchmarks.command_line import dragoman_command, make_parser
+from benchmarks.corpora import MULTI30K, prepare_multi30k, read_split
+from benchmarks.reporting import Figure, print_figures
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.run_folder import RunFolder
 
-FITTING = ("training.steps=900", "schedule.warmup_steps=200", "evaluation.every=300", "evaluation.sentences=200")
-CORPUS = Path(__file__).resolve().parents[2] / "shared" / "data" / "multi30k-en-de"
+SETTINGS = ("training.steps=900", "schedule.warmup_steps=200", "evaluation.every=300", "evaluation.sentences=200")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=20.0)
+    parser = make_parser(__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0, help="time limit of training")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--recipe", default="small")
     parser.add_argument("overrides", nargs="*", help="key=value")
     options = parser.parse_args()
-    if not CORPUS.is_dir():
-        raise SystemExit(f"{CORPUS} does not exist: put Multi30k there, as train.en.xz, train.de.xz and so for valid.")
+    details = {"recipe": options.recipe, "minutes": options.minutes, "cores": os.cpu_count()}
+    print(f"Multi30k en-de, recipe {options.recipe}, at most {options.minutes:g} minutes, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
-        report(run(Path(folder), options), options)
+        print_figures("multi30k", measure(Path(folder), options), **details)
 
 
-def run(folder: Path, options: argparse.Namespace) -> dict[str, object]:
-    data, out = folder / "data", folder / "run"
-    sides = [str(CORPUS / f"train.{language}.xz") for language in ("en", "de")]
-    valid = ",".join(str(CORPUS / f"valid.{language}.xz") for language in ("en", "de"))
-    recipe = ["--recipe", options.recipe]
-    started = time.perf_counter()
-    _dragoman("prepare", *sides, "--valid", valid, "--out", str(data), *recipe).wait()
-    prepared_s = time.perf_counter() - started
-    training = _dragoman(
-        "train", options.recipe, "--data", str(data), "--out", str(out), "--workers", str(options.workers),
-        *FITTING, *options.overrides,
-    )  # fmt: skip
-    try:
-        training.wait(options.minutes * 60)
-    except subprocess.TimeoutExpired:
-        training.send_signal(signal.SIGTERM)
-        training.wait()
-    events = RunFolder(out).events()
+def measure(folder: Path, options: argparse.Namespace) -> Iterator[Figure]:
+    data, run = folder / "data", folder / "run"
+    started_at = time.perf_counter()
+    prepare_multi30k(data, options.recipe)
+    prepared_s = time.perf_counter() - started_at
+    yield Figure("preparing", f"{prepared_s:.1f} s", "", prepared_s)
+    train(data, run, options)
+    events = RunFolder(run).events()
+    for event in events:
+        if isinstance(event, EvaluationDone) and event.bleu is not None:
+            text = f"{event.bleu:.1f}; {event.nll:.3f}"
+            yield Figure(f"validation BLEU; loss after step {event.step}", text, "", [event.bleu, event.nll])
     steps = [event for event in events if isinstance(event, StepDone)]
-    evaluations = [event for event in events if isinstance(event, EvaluationDone) and event.bleu is not None]
-    sources, references = (_lines(CORPUS / f"test2016.{language}.xz") for language in ("en", "de"))
-    translations = dragoman.load(out).translate(sources)
-    lowercased = sacrebleu.corpus_bleu(translations, [references], lowercase=True).score
-    return {
-        "prepared_s": prepared_s,
-        "minutes": options.minutes,
-        "steps": steps[-1].step,
-        "epochs": steps[-1].epoch + 1,
-        "tokens_per_s": sum(step.source_tokens + step.target_tokens for step in steps) / sum(s.step_s for s in steps),
-        "valid_bleu": [(event.step, round(event.bleu or 0, 1), round(event.nll, 3)) for event in evaluations],
-        "test_bleu": sacrebleu.corpus_bleu(translations, [references]).score,
-        "test_bleu_lowercased": lowercased,
-    }
+    yield Figure("steps; epochs begun", f"{steps[-1].step}; {steps[-1].epoch + 1}", "", steps[-1].step)
+    tokens_per_s = sum(step.source_tokens + step.target_tokens for step in steps) / sum(step.step_s for step in steps)
+    yield Figure("source and target tokens/s", f"{tokens_per_s:,.0f}", "", tokens_per_s)
+    sources, references = read_split(MULTI30K, "test2016")
+    translations = dragoman.load(run).translate(sources)
+    for name, is_lowercased in (("sacreBLEU on test2016", False), ("the same, lowercased", True)):
+        score = sacrebleu.corpus_bleu(translations, [references], lowercase=is_lowercased).score
+        yield Figure(name, f"{score:.1f}", "", score)
 
 
-def report(found: dict[str, object], options: argparse.Namespace) -> None:
-    for step, bleu, nll in found["valid_bleu"]:  # type: ignore[attr-defined]
-        print(f"step {step:>6}: validation BLEU {bleu:5.1f}, loss {nll:.3f}")
-    print(f"\nMulti30k en-de, recipe {options.recipe}, {found['minutes']:g} minutes, {os.cpu_count()} cores")
-    print(f"steps {found['steps']}, epochs {found['epochs']}, {found['tokens_per_s']:,.0f} tokens/s")
-    print(f"test2016: BLEU {found['test_bleu']:.1f}, lowercased {found['test_bleu_lowercased']:.1f}")
-    print(json.dumps(found))
-
-
-def _dragoman(*words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "dragoman", *words], stdout=subprocess.DEVNULL)
-
-
-def _lines(path: Path) -> list[str]:
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        return file.read().splitlines()
+def train(data: Path, run: Path, options: argparse.Namespace) -> None:
+    """Train until the last step or the time limit."""
+    arguments = ["train", options.recipe, "--data", data, "--out", run, "--workers", str(options.workers)]
+    command = dragoman_command(*arguments, *SETTINGS, *options.overrides)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        process.wait(options.minutes * 60)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from benchmarks.decode import learn
+from benchmarks.toy_models import train_model
 from safetensors.torch import save_file
 
 from dragoman.corpus import demo
@@ -48,7 +48,7 @@ def briefly_trained_model(tokenizer: Tokenizer) -> Transformer:
     torch.manual_seed(1)
     shape = {"d_model": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 128, "dropout": 0.0}
     model = Transformer(Architecture(vocabulary=tokenizer.padded_vocab_size, **shape))
-    learn(model, tokenizer, PAIRS, steps=100)
+    train_model(model, tokenizer, PAIRS, steps=100)
     return model
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.worker_group import WorkersLostError
+from dragoman.distributed.process_group import WorkersLostError
 
 
 class FakeCluster(Cluster):

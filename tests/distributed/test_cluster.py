@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from dragoman.distributed.cluster import HOST, StaticCluster, host_name, join_cluster
-from dragoman.distributed.worker_group import WorkersLostError
+from dragoman.distributed.cluster import HOST, StaticCluster, host_name, join_cluster, launched_externally
+from dragoman.distributed.process_group import WorkersLostError
 
 
 @pytest.fixture
@@ -53,3 +53,10 @@ def test_the_launcher_can_set_the_host_name(monkeypatch):
     assert host_name() == "gpu-1"
     monkeypatch.delenv(HOST)
     assert host_name() == socket.gethostname()
+
+
+def test_a_process_with_rank_and_world_size_was_launched_externally(monkeypatch):
+    assert not launched_externally()
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert launched_externally()

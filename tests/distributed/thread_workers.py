@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from dragoman.distributed import worker_group
+from dragoman.distributed import process_group
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.worker_group import Member, WorkerGroup
+from dragoman.distributed.process_group import Member, WorkerProcessGroup
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ def short_timeout() -> Iterator[None]:
     All workers belong to one process, which closes their groups one by one: the first waits for the others.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker_group, "TIMEOUT", timedelta(seconds=10))
+        patch.setattr(process_group, "TIMEOUT", timedelta(seconds=10))
         yield
 
 
@@ -38,7 +38,7 @@ class ThreadCluster(Cluster):
 
     def connect(self, members: Sequence[Member], port: int) -> None:
         store = TCPStore("127.0.0.1", port, is_master=False)
-        self._group = WorkerGroup(
+        self._group = WorkerProcessGroup(
             "threads", store, self.worker, members, self.device, self.heartbeat, self._report_stall
         )
 

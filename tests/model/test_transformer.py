@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from benchmarks.peers import m2m100_weights
+from benchmarks.huggingface_m2m100 import m2m100_weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dragoman.batching.packing import IGNORED_LABEL, Batch, pack_sentences
+from dragoman.batching.packed_batch import IGNORED_LABEL, Batch, pack_sentences
 from dragoman.model.architecture import Architecture, architecture_of, parameter_count
 from dragoman.model.attention import rotation_at
 from dragoman.model.transformer import Transformer

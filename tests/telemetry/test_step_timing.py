@@ -14,7 +14,7 @@ from dragoman.training.trainer import Trainer
 
 from ..distributed.thread_workers import ThreadWorkers
 from ..small import tiny
-from ..training.recorded_run import FakeJudge, RecordedRun
+from ..training.recorded_run import FakeScorer, RecordedRun
 
 spans = st.floats(0, 100)
 
@@ -106,7 +106,7 @@ def test_the_other_worker_measures_the_wait_for_a_straggler(data, tmp_path, meth
                 time.sleep(0.2 * cluster.worker)
 
         folder = RunFolder(tmp_path / str(cluster.worker))
-        Trainer(settings, data, folder, cluster, FakeJudge(), record, EventSync(folder)).train(StopSignal())
+        Trainer(settings, data, folder, cluster, FakeScorer(), record, EventSync(folder)).train(StopSignal())
         return steps
 
     with ThreadWorkers("quick", "slow") as workers:

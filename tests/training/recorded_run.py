@@ -14,14 +14,14 @@ from dragoman.events import Event, StepDone, StepSkipped
 from dragoman.model.transformer import Transformer
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
-from dragoman.training.evaluation import Quality, TranslationJudge
+from dragoman.training.evaluation import Quality, TranslationScorer
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
 
 E = TypeVar("E", bound=Event)
 
 
-class FakeJudge:
+class FakeScorer:
     """Returns the source as the translation, and the given scores; by default 1, 2, 3 and so on."""
 
     def __init__(self, scores: Sequence[float] = ()) -> None:
@@ -40,12 +40,14 @@ class FakeJudge:
 class RecordedRun:
     """A run from its start or resume to its end, and the events it recorded."""
 
-    def __init__(self, settings: Settings, data: DataSet, folder: Path, judge: TranslationJudge | None = None) -> None:
+    def __init__(
+        self, settings: Settings, data: DataSet, folder: Path, scorer: TranslationScorer | None = None
+    ) -> None:
         self.events: list[Event] = []
         self.stop = StopSignal()
         self.run = RunFolder(folder)
         self.trainer = Trainer(
-            settings, data, self.run, join_cluster(), judge or FakeJudge(), self.record, EventSync(self.run)
+            settings, data, self.run, join_cluster(), scorer or FakeScorer(), self.record, EventSync(self.run)
         )
         self.on_event = lambda event: None
 

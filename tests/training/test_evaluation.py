@@ -14,7 +14,7 @@ from dragoman.training.evaluation import Evaluator
 from ..distributed.fake_cluster import FakeCluster
 from ..distributed.thread_workers import ThreadWorkers
 from ..small import tiny
-from .recorded_run import FakeJudge
+from .recorded_run import FakeScorer
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def model(data) -> Transformer:
 def evaluate(data, model: Transformer, cluster: Cluster, *overrides: str) -> EvaluationDone:
     settings = tiny(*overrides)
     precision = Precision.choose(settings, cluster.device)
-    return Evaluator(settings, data, cluster, precision, FakeJudge(), 100).evaluate(copy.deepcopy(model), step=7)
+    return Evaluator(settings, data, cluster, precision, FakeScorer(), 100).evaluate(copy.deepcopy(model), step=7)
 
 
 def test_the_loss_is_over_all_target_tokens(data, model, alone):

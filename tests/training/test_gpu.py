@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from dragoman.decoding.translation_judge import BeamSearchJudge
 from dragoman.events import MicroBatchesSplit, RunStarted, StepDone
 from dragoman.recipe import resolve
 from dragoman.settings import OptimizerSettings
@@ -47,7 +46,7 @@ def test_workers_that_share_a_gpu_have_the_losses_of_one_or_take_local_steps(dat
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_training_on_a_gpu_has_the_losses_of_a_cpu(data, tmp_path, precision, monkeypatch):
     settings = tiny(*WIDE, "model.dropout=0", f"training.precision={precision}")
-    run = RecordedRun(settings, data, tmp_path / "gpu", BeamSearchJudge(data, settings.decoding))
+    run = RecordedRun(settings, data, tmp_path / "gpu", ValidationScorer(data, settings.decoding))
     assert run.train() == "finished"
     assert run.of(RunStarted)[0].precision == precision
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

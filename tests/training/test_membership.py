@@ -9,8 +9,8 @@ from dragoman.batching.data_loader import BatchStream, DataLoader
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.process_group import WorkersLostError
 from dragoman.distributed.step_stats import StepStats
-from dragoman.distributed.worker_group import WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.events import (
     CheckpointRejected,

@@ -5,7 +5,7 @@ from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone, Step
 from dragoman.model.model_folder import load_model
 
 from ..small import tiny
-from .recorded_run import FakeJudge, RecordedRun, inject_nan_losses
+from .recorded_run import FakeScorer, RecordedRun, inject_nan_losses
 
 
 def test_training_lowers_the_loss(data, tmp_path):
@@ -64,7 +64,7 @@ def test_non_finite_steps_are_skipped_and_training_continues(data, tmp_path, mon
 @pytest.mark.parametrize(("scores", "last_step"), [([3, 2, 1, 9], 15), ([3, 4, 5, 6], 20)])
 def test_a_run_that_no_longer_improves_stops_early(data, tmp_path, scores, last_step):
     settings = tiny("training.steps=20", "evaluation.patience=2", "evaluation.patience_metric=bleu")
-    run = RecordedRun(settings, data, tmp_path, FakeJudge(scores))
+    run = RecordedRun(settings, data, tmp_path, FakeScorer(scores))
     assert run.train() == ("patience" if last_step < 20 else "finished")
     assert run.of(StepDone)[-1].step == last_step
     best = (tmp_path / "checkpoints" / "best-bleu").resolve().name

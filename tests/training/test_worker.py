@@ -8,10 +8,10 @@ from dragoman.event_log import EventLog
 from dragoman.events import PeakMeasured, RunEnded, RunStarted
 from dragoman.run_folder import RunFolder
 from dragoman.training import worker
-from dragoman.training.worker import TrainingJob, check_shares, launched_externally, open_run
+from dragoman.training.worker import TrainingJob, check_shares, open_run
 
 from ..small import tiny
-from .recorded_run import FakeJudge
+from .recorded_run import FakeScorer
 
 
 def test_a_new_run_folder_has_the_settings_and_can_be_opened_again(data, tmp_path):
@@ -57,13 +57,6 @@ def test_there_must_be_one_share_for_each_worker():
         check_shares(tiny("training.shares=[3,1]"), 3)
 
 
-def test_torchrun_and_the_like_set_rank_and_world_size(monkeypatch):
-    assert not launched_externally()
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert launched_externally()
-
-
 @pytest.fixture
 def job(data, tmp_path, monkeypatch) -> TrainingJob:
     monkeypatch.setattr(worker, "measure_peak_flops", lambda *_: 1e9)
@@ -71,7 +64,7 @@ def job(data, tmp_path, monkeypatch) -> TrainingJob:
 
 
 def train(job: TrainingJob) -> str:
-    return worker.train(job, lambda *_: FakeJudge(), lambda *_: [])
+    return worker.train(job, lambda *_: FakeScorer(), lambda *_: [])
 
 
 def test_a_worker_trains_and_logs_its_events(job):

@@ -1,4 +1,4 @@
-"""Other people's implementations with our weights, to compare with."""
+"""Hugging Face's M2M100 with the weights of a model of ours, as a peer for beam search."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from dragoman.model.m2m100 import to_m2m100
 from dragoman.model.transformer import Transformer
 
 
-def m2m100(model: Transformer, start: int, end: int, pad: int) -> Any:
-    """Hugging Face's M2M100 with the weights of a classic model."""
+def make_m2m100(model: Transformer, start: int, end: int, pad: int) -> Any:
+    """M2M100ForConditionalGeneration with the weights of a model in the original Transformer's architecture."""
     from transformers import M2M100Config, M2M100ForConditionalGeneration
 
     a = model.architecture
@@ -32,7 +32,7 @@ def m2m100(model: Transformer, start: int, end: int, pad: int) -> Any:
 def generate(
     peer: Any, sources: Sequence[Sequence[int]], *, beam: int, max_new_tokens: int, forbidden: Sequence[int]
 ) -> list[list[int]]:
-    """The best translation of each source by Hugging Face's beam search, without special tokens and length penalty."""
+    """Best translation of each source by Hugging Face's beam search, without special tokens and length penalty."""
     config = peer.config
     width = max(map(len, sources))
     padded = torch.tensor([[*source, *[config.pad_token_id] * (width - len(source))] for source in sources])
@@ -49,7 +49,7 @@ def generate(
 
 
 def m2m100_weights(model: Transformer) -> dict[str, Tensor]:
-    """The weights of a classic model under all names of Hugging Face's M2M100ForConditionalGeneration."""
-    named = to_m2m100(model)
-    shared = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
-    return {**named, **{f"{name}.weight": named["model.shared.weight"] for name in shared}}
+    """Weights under all parameter names of M2M100ForConditionalGeneration, tied ones included."""
+    weights = to_m2m100(model)
+    tied = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+    return {**weights, **{f"{name}.weight": weights["model.shared.weight"] for name in tied}}

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from dragoman.distributed import worker_group
-from dragoman.distributed.worker_group import WorkersLostError
+from dragoman.distributed import process_group
+from dragoman.distributed.process_group import WorkersLostError
 
 from .thread_workers import ThreadCluster, ThreadWorkers
 
@@ -105,7 +105,7 @@ def test_a_worker_that_leaves_the_world_counts_as_lost():
 
 
 def test_a_long_wait_is_reported_once_and_continues(monkeypatch):
-    monkeypatch.setattr(worker_group, "STALL_S", 0.1)
+    monkeypatch.setattr(process_group, "STALL_S", 0.1)
     reported, reports = threading.Event(), []
 
     def report(waited_for: object) -> None:

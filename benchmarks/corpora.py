@@ -1,0 +1,42 @@
+"""Corpora of the benchmarks: real ones from a folder beside the project, prepared data sets, and the demo corpus."""
+
+import lzma
+from pathlib import Path
+
+from benchmarks.command_line import run_dragoman
+from dragoman.corpus.dataset import DataSet
+
+CORPORA = Path(__file__).resolve().parents[2] / "shared" / "data"
+EUROPARL, MULTI30K, NEWSTEST = "europarl-en-de", "multi30k-en-de", "newstest-en-de"
+LANGUAGES = ("en", "de")
+
+
+def split_files(corpus: str, split: str, corpora: Path = CORPORA) -> tuple[Path, Path]:
+    """The English and the German file of a split."""
+    english, german = (corpora / corpus / f"{split}.{language}.xz" for language in LANGUAGES)
+    missing = [str(path) for path in (english, german) if not path.is_file()]
+    if missing:
+        raise SystemExit(f"{' and '.join(missing)} not found: put the corpus {corpus} there, compressed with xz.")
+    return english, german
+
+
+def read_split(corpus: str, split: str, corpora: Path = CORPORA) -> tuple[list[str], list[str]]:
+    english, german = map(_read_lines, split_files(corpus, split, corpora))
+    return english, german
+
+
+def _read_lines(path: Path) -> list[str]:
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+def prepare_demo(out: Path, recipe: str) -> DataSet:
+    run_dragoman("prepare", "demo", "--recipe", recipe, "--out", out)
+    return DataSet(out)
+
+
+def prepare_multi30k(out: Path, recipe: str) -> DataSet:
+    """Multi30k from raw text, with its own validation set."""
+    valid = ",".join(map(str, split_files(MULTI30K, "valid")))
+    run_dragoman("prepare", *split_files(MULTI30K, "train"), "--valid", valid, "--recipe", recipe, "--out", out)
+    return DataSet(out)

@@ -1,0 +1,250 @@
+"""Several hosts: slow links, unequal hosts, lost hosts, scaling. Figures are ratios from one run, or recovery times.
+
+The hosts are test hosts on this machine (see `benchmarks.host_runs`), started with `dragoman launch` as a user would.
+Needs root and two idle cores; takes about 25 minutes.
+
+    python -m benchmarks.multi_host [--only slow-link unequal recovery kills elastic scaling]
+"""
+
+import os
+import random
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from tests.system.hosts import Host, Hosts
+
+from benchmarks.command_line import NEVER, NO_EVALUATION
+from benchmarks.host_runs import (
+    SLOWDOWN,
+    THREE_HOSTS,
+    HostLauncher,
+    HostRun,
+    median_tokens_per_s,
+    run_sections,
+    slow_down_links,
+)
+from benchmarks.reporting import Figure
+from dragoman.events import EvaluationDone, ExchangeChosen, RunStarted, SharesChanged
+
+TWO_HOSTS = {"a": 1.0, "b": 1.0}
+UNTIL_STOPPED = (f"training.steps={NEVER}", *NO_EVALUATION, "checkpoint.every=50")
+LARGE_BATCH = ("batch.tokens=6000",)
+"""Steps of about a second on one core, as in real training."""
+VERY_LARGE_BATCH = ("batch.tokens=18000",)
+"""Steps of seconds: the constant cost of a pass through a small model is then small in comparison."""
+OUTAGE_S = 20
+"""Duration of a frozen host and of a cut link."""
+DISTURBED_S = 300
+
+
+def main() -> None:
+    run_sections(
+        "multi_host",
+        __doc__,
+        {
+            "slow-link": measure_slow_link,
+            "unequal": measure_unequal,
+            "recovery": measure_recovery,
+            "kills": measure_kills,
+            "elastic": measure_elastic_cost,
+            "scaling": measure_scaling,
+        },
+    )
+
+
+def measure_slow_link(data: Path) -> Iterator[Figure]:
+    """Two hosts on an unlimited link, and with `auto` on a link that makes plain exchange fifteen times slower."""
+    with Hosts(["a", "b"], quotas=TWO_HOSTS) as hosts:
+        launcher = HostLauncher(hosts, data)
+        settings = (
+            *LARGE_BATCH, "training.steps=300", "training.shares=equal", "evaluation.every=300", "checkpoint.every=300",
+        )  # fmt: skip
+        plain = ("exchange.method=plain", *settings)
+        unlimited = launcher.run("a,b", *plain)
+        rate = slow_down_links(hosts, unlimited)
+        slow = launcher.run("a,b", *plain, *NO_EVALUATION, "training.steps=10")
+        auto = launcher.run("a,b", *settings)
+        slowdown = statistics.median(step.step_s for step in slow.steps()[3:]) / unlimited.step_s()
+        ratio = _duration_s(auto) / _duration_s(unlimited)
+        (auto_loss, auto_bleu), (plain_loss, plain_bleu) = (_last_evaluation(run) for run in (auto, unlimited))
+        choice = next(event for event in auto.folder().events() if isinstance(event, ExchangeChosen))
+    name = f"slow link ({rate})"
+    yield Figure(f"{name}: plain against unlimited, step time", f"{slowdown:.1f} x", f"{SLOWDOWN} x", slowdown)
+    method = f"{choice.method}, every {choice.every}, {choice.wire_format}"
+    yield Figure(f"{name}: auto against unlimited, training time", f"{ratio:.2f} x ({method})", "1.15 x", ratio)
+    loss = auto_loss / plain_loss - 1
+    text = f"{100 * loss:+.1f} % ({auto_loss:.3f}, {plain_loss:.3f})"
+    yield Figure(f"{name}: validation loss of auto against synchronous training", text, "1 %", loss)
+    text = f"{auto_bleu - plain_bleu:+.1f} ({auto_bleu:.1f}, {plain_bleu:.1f})"
+    yield Figure(f"{name}: BLEU of auto against synchronous training", text, "0.5", auto_bleu - plain_bleu)
+
+
+def measure_unequal(data: Path) -> Iterator[Figure]:
+    """One core and a third of one, alone and together; and a host that becomes slower during a run."""
+    with Hosts(["a", "b"], quotas={"a": 1.0, "b": 0.33}) as hosts:
+        launcher = HostLauncher(hosts, data)
+        alone = [
+            launcher.run(host, *VERY_LARGE_BATCH, *NO_EVALUATION, f"training.steps={steps}").tokens_per_s()
+            for host, steps in (("a", 22), ("b", 14))
+        ]
+        together = launcher.run("a,b", *VERY_LARGE_BATCH, *NO_EVALUATION, "training.steps=50")
+        ratio = median_tokens_per_s([step for step in together.steps() if step.step > 25]) / sum(alone)
+        yield Figure("unequal pair: throughput against the sum of both alone", f"{100 * ratio:.0f} %", "95 %", ratio)
+        hosts["b"].set_quota(1.0)
+        with launcher.start("a,b", *LARGE_BATCH, *UNTIL_STOPPED) as run:
+            run.wait_for_step(25)
+            hosts["b"].set_quota(0.33)
+            slowed_at = run.last_step()
+            run.wait_for_step(slowed_at + 40)
+        changes = [
+            event for event in run.folder().events() if isinstance(event, SharesChanged) and event.step > slowed_at
+        ]
+    final = changes[-1].shares[1] if changes else 0.5
+    adapted = [event.step - slowed_at for event in changes if abs(event.shares[1] - final) < 0.1 * final]
+    steps = adapted[0] if adapted else 0
+    text = f"{steps} (share of {100 * final:.0f} %)"
+    yield Figure("a host slows to a third: steps until shares followed", text, "20", steps)
+
+
+def measure_recovery(data: Path) -> Iterator[Figure]:
+    """Each kind of failure: time to the survivors' next step; and steps lost or repeated over the whole run."""
+    with Hosts(["a", "b", "c"]) as hosts:
+        launcher = HostLauncher(hosts, data)
+        a, c = hosts["a"], hosts["c"]
+        # Name, failure, repair, and seconds between them.
+        failures: list[tuple[str, Callable[[], None], Callable[[], None], int]] = [
+            ("kill -9 of a worker", lambda: _kill(c, "train"), lambda: None, 5),
+            ("loss of a host", c.kill, c.revive, 5),
+            (f"a host frozen for {OUTAGE_S} s", c.freeze, c.thaw, OUTAGE_S),
+            (f"a link cut for {OUTAGE_S} s", c.cut, c.mend, OUTAGE_S),
+            ("loss of the first host, with the lighthouse in use", a.kill, a.revive, 5),
+            ("loss of the lighthouse alone", lambda: _kill(a, "dragoman.launch.lighthouse"), lambda: None, 5),
+        ]
+        with launcher.start("a,b,c", *UNTIL_STOPPED, options=["--elastic"]) as run:
+            run.wait_for_step(10, worker=1)
+            for name, fail, repair, outage_s in failures:
+                run.wait_for_all_hosts(worker=1)
+                started_at = time.monotonic()
+                fail()
+                run.wait_for_step(run.last_step(1) + 2, worker=1)
+                recovery_s = time.monotonic() - started_at
+                yield Figure(f"{name}: survivors' next step", f"{recovery_s:.1f} s", "6 s", recovery_s)
+                time.sleep(outage_s)
+                repair()
+                run.wait_for_step(run.last_step(1) + 60, worker=1)
+            for host in hosts:
+                host.kill()
+            reached = run.last_step(1)
+            for host in hosts:
+                host.revive()
+            run.process.kill()
+        with launcher.start("a,b,c", *UNTIL_STOPPED, options=["--elastic"], resume=True) as run:
+            run.wait_for_step(reached + 10, worker=1)
+        starts = [event for event in run.folder(1).events(1) if isinstance(event, RunStarted)]
+        repeated = reached - starts[-1].resumed_step
+        yield Figure("all hosts lost, run launched again: steps to repeat", str(repeated), "50", repeated)
+        yield _check_steps(run, run.last_step(1))
+
+
+def measure_kills(data: Path) -> Iterator[Figure]:
+    """Kill a random host every 20 seconds for five minutes, and restart it after two seconds."""
+    rng = random.Random(1)
+    steps_per_s, mean_hosts = [], []
+    # With quotas, because the hosts share two cores: without, the survivors of a lost host would become faster.
+    with Hosts(["a", "b", "c"], quotas=THREE_HOSTS) as hosts:
+        launcher = HostLauncher(hosts, data)
+        for is_disturbed in (False, True):
+            with launcher.start("a,b,c", *UNTIL_STOPPED, options=["--elastic"]) as run:
+                run.wait_for_step(10)
+                started_at, first_step = time.monotonic(), run.last_step_of_all()
+                while time.monotonic() - started_at < DISTURBED_S:
+                    time.sleep(10)
+                    victim = rng.choice(list(hosts))
+                    if is_disturbed:
+                        victim.kill()
+                    time.sleep(2)
+                    if is_disturbed:
+                        victim.revive()
+                    time.sleep(8)
+                steps_per_s.append((run.last_step_of_all() - first_step) / (time.monotonic() - started_at))
+            mean_hosts.append(_mean_hosts(run))
+        check = _check_steps(run, run.last_step_of_all())
+    goodput, presence = steps_per_s[1] / steps_per_s[0], mean_hosts[1] / mean_hosts[0]
+    yield Figure("five minutes of random kills: goodput against undisturbed", f"{100 * goodput:.0f} %", "90 %", goodput)
+    per_host = goodput / presence
+    yield Figure("goodput against the hosts that took part in steps", f"{100 * per_host:.0f} %", "", per_host)
+    yield check
+
+
+def measure_elastic_cost(data: Path) -> Iterator[Figure]:
+    """The same steps in a static and in an elastic world, alternating."""
+    ratios = []
+    settings = (*NO_EVALUATION, "training.steps=100", "training.shares=equal")
+    with Hosts(["a", "b"], quotas=TWO_HOSTS) as hosts:
+        launcher = HostLauncher(hosts, data)
+        for _ in range(3):
+            static, elastic = (launcher.run("a,b", *settings, options=options) for options in ([], ["--elastic"]))
+            ratios.append(static.tokens_per_s() / elastic.tokens_per_s())
+    cost = statistics.median(ratios) - 1
+    yield Figure("elastic against static, without failures: slowdown", f"{100 * cost:.1f} %", "3 %", cost)
+
+
+def measure_scaling(data: Path) -> Iterator[Figure]:
+    """Two hosts of one core each against one, with the same global batch."""
+    ratios = []
+    settings = (*LARGE_BATCH, *NO_EVALUATION, "training.steps=30", "training.shares=equal")
+    with Hosts(["a", "b"], quotas=TWO_HOSTS) as hosts:
+        launcher = HostLauncher(hosts, data)
+        for _ in range(3):
+            one, two = (launcher.run(names, *settings) for names in ("a", "a,b"))
+            ratios.append(two.tokens_per_s() / one.tokens_per_s())
+    ratio = statistics.median(ratios)
+    yield Figure("two hosts against one, unlimited link: throughput", f"{ratio:.2f} x", "1.85 x", ratio)
+
+
+def _kill(host: Host, word: str) -> None:
+    """Kill the processes of a host with this word in their command lines."""
+    for pid in host.find(word):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _mean_hosts(run: HostRun) -> float:
+    """Number of hosts that took part in steps, averaged over time."""
+    steps = [step for worker in range(len(run.hosts)) for step in run.steps(worker)]
+    ends = [step.at_s for step in steps]
+    return sum(step.step_s for step in steps) / (max(ends) - min(ends))
+
+
+def _check_steps(run: HostRun, reached: int) -> Figure:
+    """Check that all workers together did each step once, with the batches of the plan in order."""
+    positions: dict[int, set[tuple[int, int]]] = {}
+    for worker in range(len(run.hosts)):
+        for step in run.steps(worker):
+            positions.setdefault(step.step, set()).add((step.epoch, step.batch))
+    missing = [step for step in range(1, reached + 1) if step not in positions]
+    # A step is repeated if its result was lost with all workers that had it; it must then have the same batch.
+    ambiguous = [step for step, found in positions.items() if len(found) > 1]
+    ordered = [next(iter(positions[step])) for step in sorted(positions)]
+    disordered = sum(1 for before, after in pairwise(ordered) if after <= before)
+    counts = [len(missing), disordered, len(ambiguous)]
+    text = f"{', '.join(map(str, counts))} in {reached} steps"
+    return Figure("steps lost, pairs lost, pairs repeated", text, "0, 0, 0", counts)
+
+
+def _duration_s(run: HostRun) -> float:
+    """From the end of the first step to the end of the last one."""
+    steps = run.steps()
+    return steps[-1].at_s - steps[0].at_s
+
+
+def _last_evaluation(run: HostRun) -> tuple[float, float]:
+    evaluations = [event for event in run.folder().events() if isinstance(event, EvaluationDone)]
+    return evaluations[-1].nll, evaluations[-1].bleu or 0.0
+
+
+if __name__ == "__main__":
+    main()
