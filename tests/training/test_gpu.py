@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from dragoman.decoding.validation_scorer import ValidationScorer
 from dragoman.events import MicroBatchesSplit, RunStarted, StepDone
 from dragoman.recipe import resolve
 from dragoman.settings import OptimizerSettings

@@ -1,7 +1,9 @@
+import pytest
 import torch
 from torch import nn
 
-from dragoman.training.muon import Muon, orthogonal
+from dragoman.training import muon
+from dragoman.training.muon import Muon
 
 
 def test_muon_equals_torch_muon_for_single_matrices():
@@ -41,9 +43,13 @@ def test_each_matrix_of_a_fused_projection_is_orthogonalised_by_itself():
     torch.testing.assert_close(fused[0].detach(), torch.cat([parameter.detach() for parameter in separate]))
 
 
-def test_orthogonal_matrices_have_singular_values_near_one():
+@pytest.mark.parametrize(("fast_bf16", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_orthogonalisation_uses_bf16_only_where_the_hardware_multiplies_it(monkeypatch, fast_bf16, dtype):
+    monkeypatch.setattr(muon, "has_fast_bf16", lambda device: fast_bf16)
     torch.manual_seed(0)
-    for shape in ((3, 16, 24), (3, 24, 16)):
-        singular_values = torch.linalg.svdvals(orthogonal(torch.randn(shape)).float())
-        assert singular_values.min() > 0.5
-        assert singular_values.max() < 1.5
+    for shape in ((2, 48, 16), (2, 16, 48)):
+        result = muon.orthogonal(torch.randn(shape))
+        assert result.dtype == dtype
+        assert result.shape == shape
+        singular_values = torch.linalg.svdvals(result.float())
+        assert 0.5 < singular_values.min() <= singular_values.max() < 1.5
