@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from dragoman.batching.data_loader import DataLoader, Position
+from dragoman.batching.data_loader import BatchStream, DataLoader, Position
 from dragoman.corpus.shards import OFFSET_DTYPE, Pairs
 from dragoman.errors import DragomanError
 
 
-def loader(data, micro_batch_tokens=10**6, tokens=300) -> DataLoader:
+def make_loader(data, micro_batch_tokens=10**6, tokens=300) -> DataLoader:
     return DataLoader(data.pairs("train"), data.tokenizer, tokens, seed=1, micro_batch_tokens=micro_batch_tokens)
 
 
 def batches_of(data, position=Position(), shares=(1.0,), rank=0, count=20, **options):
-    return list(itertools.islice(loader(data, **options).batches(position, shares, rank), count))
+    return list(itertools.islice(make_loader(data, **options).batches(position, shares, rank), count))
 
 
 def test_decoder_inputs_are_the_targets_shifted_right(data):
     pairs = data.pairs("train")
-    batch = loader(data)._to_tensors(np.array([3, 8]))
+    batch = make_loader(data)._to_tensors(np.array([3, 8]))
     source, target = (np.concatenate([pairs[3][side], pairs[8][side]]) for side in (0, 1))
     assert batch.source.tokens.tolist() == source.tolist()
     assert batch.labels.tolist() == target.tolist()
@@ -27,9 +27,9 @@ def test_decoder_inputs_are_the_targets_shifted_right(data):
     assert batch.target.tokens.tolist() == [start, *pairs[3][1][:-1].tolist(), start, *pairs[8][1][:-1].tolist()]
 
 
-def test_an_epoch_holds_every_pair_once_and_the_next_follows(data):
+def test_an_epoch_has_every_pair_once_and_is_followed_by_the_next(data):
     seen, epochs = [], []
-    for batch in loader(data).batches(Position(), [1.0], 0):
+    for batch in make_loader(data).batches(Position(), [1.0], 0):
         if batch.position.epoch == 1:
             break
         seen.extend(batch.pairs.tolist())
@@ -56,10 +56,10 @@ def test_workers_split_a_batch_and_agree_on_its_tokens(data):
 
 
 @pytest.mark.parametrize("micro_batch_tokens", [1, 40, 120, 10**6])
-def test_micro_batches_lose_no_pair_and_keep_to_their_limit(data, micro_batch_tokens):
+def test_micro_batches_have_all_pairs_and_respect_the_limit(data, micro_batch_tokens):
     for batch in batches_of(data, micro_batch_tokens=micro_batch_tokens, count=5):
         labels = torch.cat([micro_batch.labels for micro_batch in batch.micro_batches])
-        whole = loader(data)._to_tensors(batch.pairs).labels
+        whole = make_loader(data)._to_tensors(batch.pairs).labels
         assert torch.equal(labels, whole)
         for micro_batch in batch.micro_batches:
             tokens = max(micro_batch.labels.numel(), micro_batch.source.tokens.numel())
@@ -67,7 +67,7 @@ def test_micro_batches_lose_no_pair_and_keep_to_their_limit(data, micro_batch_to
 
 
 @pytest.mark.parametrize("shares", [(1.0,), (3.0, 1.0)])
-def test_fixed_sizes_are_the_same_for_all_shares_and_hold_the_same_labels(data, shares):
+def test_micro_batches_of_fixed_size_have_one_size_and_the_same_labels(data, shares):
     fixed = DataLoader(data.pairs("train"), data.tokenizer, 2000, seed=1, micro_batch_tokens=2000, fixed_sizes=True)
     plain = DataLoader(data.pairs("train"), data.tokenizer, 2000, seed=1, micro_batch_tokens=2000)
     for rank in range(len(shares)):
@@ -86,7 +86,7 @@ def test_fixed_sizes_are_the_same_for_all_shares_and_hold_the_same_labels(data, 
 
 
 @pytest.mark.parametrize("micro_batch_tokens", [3000, 2600, 1700, 1100])
-def test_micro_batches_of_fixed_size_hold_little_padding(data, micro_batch_tokens):
+def test_micro_batches_of_fixed_size_have_little_padding(data, micro_batch_tokens):
     fixed = DataLoader(
         data.pairs("train"), data.tokenizer, 3000, seed=1, micro_batch_tokens=micro_batch_tokens, fixed_sizes=True
     )
@@ -104,3 +104,37 @@ def test_a_data_set_without_pairs_is_an_error(data, tmp_path, fixed_sizes):
     pairs = Pairs(tmp_path, np.dtype(np.uint16))
     with pytest.raises(DragomanError, match="no training pairs"):
         list(DataLoader(pairs, data.tokenizer, 300, 1, 300, fixed_sizes=fixed_sizes).batches(Position(), [1.0], 0))
+
+
+@pytest.fixture
+def stream(data):
+    stream = BatchStream(make_loader(data))
+    yield stream
+    stream.close()
+
+
+def test_a_stream_has_the_batches_of_its_loader(data, stream):
+    assert not stream.is_open
+    stream.open(Position(), [1.0], 0)
+    assert stream.is_open
+    for expected in batches_of(data, count=12):
+        assert next(stream).pairs.tolist() == expected.pairs.tolist()
+
+
+def test_a_reopened_stream_continues_at_the_new_position_with_the_new_shares(data, stream):
+    stream.open(Position(), [1.0], 0)
+    for _ in range(3):
+        position = next(stream).next_position
+    stream.open(position, [3.0, 1.0], 1)
+    for expected in batches_of(data, position=position, shares=(3.0, 1.0), rank=1, count=3):
+        batch = next(stream)
+        assert batch.position == expected.position
+        assert batch.pairs.tolist() == expected.pairs.tolist()
+
+
+def test_a_stream_can_be_closed_more_than_once(stream):
+    stream.close()
+    stream.open(Position(), [1.0], 0)
+    stream.close()
+    stream.close()
+    assert not stream.is_open

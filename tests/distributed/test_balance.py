@@ -16,7 +16,7 @@ def train(
     noise: Callable[[], float] = lambda: 1.0,
     update: float = 0.0,
 ) -> list[tuple[float, ...]]:
-    """Simulate steps of workers with these speeds and this much update work. Returns the shares of each change."""
+    """Simulate steps of workers with these speeds and update times. Returns the shares after each change."""
     changes = []
     for _ in range(steps):
         seconds = [noise() * share / speed for share, speed in zip(balancer.shares, speeds, strict=True)]
@@ -49,7 +49,7 @@ def test_a_machine_that_slows_to_a_third_gets_its_new_share_within_20_steps(spee
 
 
 @given(speeds_of_machines, st.data())
-def test_small_noise_moves_nothing(speeds, data):
+def test_small_noise_does_not_change_shares(speeds, data):
     shares = [speed / sum(speeds) for speed in speeds]
     balancer = ShareBalancer(shares, adaptive=True)
     noise = st.floats(0.98, 1.02)
@@ -58,19 +58,19 @@ def test_small_noise_moves_nothing(speeds, data):
 
 
 @given(st.lists(st.floats(1.0, 4.0), min_size=2, max_size=3), st.floats(0.0, 0.1))
-def test_the_overhead_of_a_pass_is_learnt_from_one_change(speeds, start):
-    """Two changes at most bring all to the same time, where computing is a start and a share."""
+def test_the_overhead_of_a_pass_is_estimated_from_one_change(speeds, overhead):
+    """Compute time is an overhead plus a part proportional to the share: two changes equalise the times."""
     balancer = ShareBalancer([1.0] * len(speeds), adaptive=True)
     changes = 0
     for _ in range(21):
-        seconds = [(start + share) / speed for share, speed in zip(balancer.shares, speeds, strict=True)]
+        seconds = [(overhead + share) / speed for share, speed in zip(balancer.shares, speeds, strict=True)]
         changes += balancer.update(seconds, [0.0] * len(speeds))
-    ready = [(start + share) / speed for share, speed in zip(balancer.shares, speeds, strict=True)]
+    ready = [(overhead + share) / speed for share, speed in zip(balancer.shares, speeds, strict=True)]
     assert changes <= 2
-    assert max(ready) <= (1 + MIN_GAIN) * (1 + len(speeds) * start) / sum(speeds) + 1e-9
+    assert max(ready) <= (1 + MIN_GAIN) * (1 + len(speeds) * overhead) / sum(speeds) + 1e-9
 
 
-def test_one_slow_step_does_not_move_shares():
+def test_one_slow_step_does_not_change_shares():
     balancer = ShareBalancer([1, 1], adaptive=True)
     train(balancer, [1, 1], 10)
     assert not balancer.update([5.0, 0.5], [0.0, 0.0])
@@ -82,20 +82,20 @@ def test_equal_machines_with_unequal_shares_get_equal_ones():
     assert train(balancer, [1, 1], 10) == [pytest.approx((0.5, 0.5))]
 
 
-def test_fixed_shares_stay_as_they_are():
+def test_fixed_shares_do_not_change():
     balancer = ShareBalancer([3, 1])
     assert train(balancer, [1, 4], 50) == []
     assert balancer.shares == (0.75, 0.25)
 
 
-def test_a_machine_that_is_too_slow_for_the_smallest_share_gets_it_once():
+def test_a_machine_too_slow_for_the_smallest_share_still_gets_it():
     balancer = ShareBalancer([1, 1], adaptive=True)
     assert len(train(balancer, [1000, 1], 100)) == 1
     assert balancer.shares[1] == pytest.approx(MIN_SHARE, rel=0.1)
 
 
 @given(speeds_of_machines, st.floats(0.0, 0.2))
-def test_all_are_ready_at_the_same_time_though_slow_machines_update_slowly_too(speeds, update):
+def test_workers_are_ready_together_although_slow_machines_also_update_slowly(speeds, update):
     balancer = ShareBalancer([1.0] * len(speeds), adaptive=True)
     train(balancer, speeds, 30, update=update)
     ready = [(share + update) / speed for share, speed in zip(balancer.shares, speeds, strict=True)]

@@ -1,4 +1,4 @@
-"""A world whose workers come and go: real lighthouses, and workers that are threads of this process."""
+"""Elastic worlds: real lighthouses, and workers that are threads of this process."""
 
 import os
 import socket
@@ -17,14 +17,14 @@ from dragoman.distributed import elastic_cluster, process_group
 from dragoman.distributed.elastic_cluster import ElasticCluster, LighthouseConnection
 from dragoman.distributed.process_group import WorkersLostError
 
-from .thread_workers import impatient
+from .thread_workers import short_timeout
 
 T = TypeVar("T")
-PATIENCE_S = 100.0
+TIMEOUT_S = 100.0
 
 
 class Lighthouse:
-    """A process of its own, as on every machine: one in ours would not let go of its connections."""
+    """A separate process: a lighthouse in this one would keep its connections open."""
 
     def __init__(self) -> None:
         with socket.create_server(("", 0)) as free:
@@ -35,7 +35,7 @@ class Lighthouse:
             command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RUST_LOG": "error"}
         )
 
-    def wait_until_lit(self) -> None:
+    def wait_until_ready(self) -> None:
         assert self._process.stdout is not None
         assert self._process.stdout.readline().startswith("http")
 
@@ -46,131 +46,131 @@ class Lighthouse:
 
 @pytest.fixture(scope="module")
 def lighthouses() -> Iterator[list[Lighthouse]]:
-    lit = [Lighthouse(), Lighthouse()]
-    for lighthouse in lit:
-        lighthouse.wait_until_lit()
-    yield lit
-    for lighthouse in lit:
+    started = [Lighthouse(), Lighthouse()]
+    for lighthouse in started:
+        lighthouse.wait_until_ready()
+    yield started
+    for lighthouse in started:
         lighthouse.kill()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _left_behind() -> Iterator[None]:
-    """What still waits in groups that were abandoned must have ended before this process does."""
-    with impatient():
+def _abandoned_groups() -> Iterator[None]:
+    """Operations of abandoned groups must end before this process does."""
+    with short_timeout():
         yield
     process_group._ABANDONED.clear()
 
 
 class Workers:
-    """Elastic workers of one job, who all act at the same time."""
+    """Elastic workers of one run, which all act at the same time."""
 
-    def __init__(self, lighthouses: Sequence[Lighthouse], job: int) -> None:
+    def __init__(self, lighthouses: Sequence[Lighthouse], workers: int) -> None:
         self._addresses = [lighthouse.address for lighthouse in lighthouses]
-        self._job = job
+        self._workers = workers
         self._pool = ThreadPoolExecutor(max_workers=16)
         self.present: dict[int, ElasticCluster] = {}
 
-    def come(self, *workers: int) -> None:
+    def start(self, *workers: int) -> None:
         for worker in workers:
-            self.present[worker] = ElasticCluster(self._addresses, worker, self._job, 1, torch.device("cpu"))
+            self.present[worker] = ElasticCluster(self._addresses, worker, self._workers, 1, torch.device("cpu"))
 
-    def go(self, worker: int) -> None:
+    def stop(self, worker: int) -> None:
         self.present.pop(worker).close()
 
     def freeze(self, worker: int) -> None:
-        """Let no lighthouse hear of a worker any more, which itself notices nothing."""
+        """Stop the heartbeats of a worker to all lighthouses, unnoticed by the worker itself."""
         for connection in self.present[worker]._lighthouses:
             connection.close()
 
-    def thaw(self, worker: int) -> None:
+    def unfreeze(self, worker: int) -> None:
         cluster = self.present[worker]
         cluster._lighthouses = [LighthouseConnection(address, cluster._name) for address in self._addresses]
 
-    def notice_death(self, lighthouse: int) -> None:
-        """Wait until no worker would ask a lighthouse any more."""
+    def wait_until_unused(self, lighthouse: int) -> None:
+        """Wait until no worker uses a lighthouse any more."""
         while any(worker._lighthouses[lighthouse].answers for worker in self.present.values()):
             time.sleep(0.05)
 
-    def do(self, work: Callable[[ElasticCluster], T], workers: Sequence[int] | None = None) -> list[T]:
+    def run(self, work: Callable[[ElasticCluster], T], workers: Sequence[int] | None = None) -> list[T]:
         clusters = [self.present[worker] for worker in workers or sorted(self.present)]
-        return [done.result(PATIENCE_S) for done in [self._pool.submit(work, cluster) for cluster in clusters]]
+        return [done.result(TIMEOUT_S) for done in [self._pool.submit(work, cluster) for cluster in clusters]]
 
-    def meet(self, *workers: int) -> None:
-        """Let these workers look around, through losses, until each is in a world of just them."""
-        wanted = [f"worker {worker} on {self.present[worker].host}" for worker in workers]
-        self.do(lambda worker: _look_around(worker, wanted), workers)
+    def form_world(self, *workers: int) -> None:
+        """Refresh these workers, despite losses, until each is in a world of just them."""
+        expected = [f"worker {worker} on {self.present[worker].host}" for worker in workers]
+        self.run(lambda worker: _refresh_until(worker, expected), workers)
 
     def close(self) -> None:
         for worker in list(self.present):
-            self.go(worker)
+            self.stop(worker)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        # The interpreter must not end while one of them is inside of torchft.
+        # The interpreter must not exit while one of these threads is in torchft.
         for thread in threading.enumerate():
             if thread.name.startswith("heartbeats to"):
-                thread.join(PATIENCE_S)
+                thread.join(TIMEOUT_S)
 
 
-def _look_around(worker: ElasticCluster, wanted: Sequence[str]) -> None:
+def _refresh_until(worker: ElasticCluster, expected: Sequence[str]) -> None:
     while True:
         try:
             worker.refresh()
-            worker.all_gather_json("all are here")
+            worker.all_gather_json("all are present")
         except WorkersLostError as lost:
             worker.leave_world(lost)
             continue
-        if list(map(str, worker.members)) == wanted:
+        if list(map(str, worker.members)) == expected:
             return
 
 
 @pytest.fixture
 def workers(lighthouses: list[Lighthouse]) -> Iterator[Workers]:
-    made = Workers(lighthouses, job=3)
-    yield made
-    made.close()
+    started = Workers(lighthouses, workers=3)
+    yield started
+    started.close()
 
 
-def count(worker: ElasticCluster) -> float:
+def count_workers(worker: ElasticCluster) -> float:
     return worker.all_reduce(torch.ones(1)).item()
 
 
-def test_a_job_begins_when_all_are_there_with_ranks_in_the_order_of_workers(workers):
-    workers.come(2, 0, 1)
-    assert workers.do(lambda worker: worker.refresh()) == [True] * 3
-    assert workers.do(lambda worker: worker.rank) == [0, 1, 2]
-    assert workers.do(count) == [3, 3, 3]
+def test_a_run_starts_with_all_workers_and_ranks_in_their_order(workers):
+    workers.start(2, 0, 1)
+    assert workers.run(lambda worker: worker.refresh()) == [True] * 3
+    assert workers.run(lambda worker: worker.rank) == [0, 1, 2]
+    assert workers.run(count_workers) == [3, 3, 3]
 
 
-def test_as_long_as_nobody_comes_or_goes_the_world_stays(workers):
-    workers.come(0, 1, 2)
-    workers.meet(0, 1, 2)
+def test_a_world_does_not_change_without_a_reason(workers):
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
     for _ in range(3):
-        assert workers.do(lambda worker: worker.refresh()) == [False] * 3
+        assert workers.run(lambda worker: worker.refresh()) == [False] * 3
 
 
-def test_whoever_has_waited_long_enough_begins_without_the_rest(workers, monkeypatch):
+def test_workers_start_without_the_rest_after_a_while(workers, monkeypatch):
     monkeypatch.setattr(elastic_cluster, "ASSEMBLY_S", 1.0)
-    workers.come(0, 2)
-    workers.meet(0, 2)
+    workers.start(0, 2)
+    workers.form_world(0, 2)
 
 
-def test_a_lost_worker_is_done_without_and_a_late_one_joins(workers):
-    workers.come(0, 1, 2)
-    workers.meet(0, 1, 2)
-    workers.go(1)
-    workers.meet(0, 2)
-    assert workers.do(count) == [2, 2]
-    workers.come(1)
-    workers.meet(0, 1, 2)
-    assert workers.do(count) == [3, 3, 3]
+def test_a_world_continues_without_a_lost_worker_and_a_new_one_joins(workers):
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
+    workers.stop(1)
+    workers.form_world(0, 2)
+    assert workers.run(count_workers) == [2, 2]
+    workers.start(1)
+    workers.form_world(0, 1, 2)
+    assert workers.run(count_workers) == [3, 3, 3]
 
 
-def test_a_worker_that_is_no_longer_counted_is_told_as_lost(workers):
-    workers.come(0, 1, 2)
-    workers.meet(0, 1, 2)
+def test_a_worker_that_is_not_in_the_quorum_is_reported_as_lost(workers):
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
     workers.freeze(2)
 
-    def lose(worker: ElasticCluster) -> list[str]:
+    def lost_workers(worker: ElasticCluster) -> list[str]:
         try:
             while not worker.refresh():
                 pass
@@ -178,40 +178,40 @@ def test_a_worker_that_is_no_longer_counted_is_told_as_lost(workers):
             return [str(member) for member, _ in lost.missing]
         return []
 
-    assert workers.do(lose, [0, 1]) == [[f"worker 2 on {workers.present[2].host}"]] * 2
+    assert workers.run(lost_workers, [0, 1]) == [[f"worker 2 on {workers.present[2].host}"]] * 2
 
 
-def test_a_worker_that_froze_and_noticed_nothing_meets_the_others_again(workers):
-    workers.come(0, 1, 2)
-    workers.meet(0, 1, 2)
+def test_a_frozen_worker_rejoins_the_others(workers):
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
     workers.freeze(2)
-    workers.meet(0, 1)
-    workers.thaw(2)
-    workers.meet(0, 1, 2)
-    assert workers.do(count) == [3, 3, 3]
+    workers.form_world(0, 1)
+    workers.unfreeze(2)
+    workers.form_world(0, 1, 2)
+    assert workers.run(count_workers) == [3, 3, 3]
 
 
-def test_what_was_sent_in_earlier_worlds_still_counts(workers):
-    workers.come(0, 1, 2)
-    workers.meet(0, 1, 2)
-    workers.do(lambda worker: worker.all_reduce(torch.ones(3000)))
-    before = workers.do(lambda worker: worker.bytes_sent, [0, 2])
-    workers.go(1)
-    workers.meet(0, 2)
-    after = workers.do(lambda worker: worker.bytes_sent, [0, 2])
+def test_bytes_sent_in_earlier_worlds_are_counted(workers):
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
+    workers.run(lambda worker: worker.all_reduce(torch.ones(3000)))
+    before = workers.run(lambda worker: worker.bytes_sent, [0, 2])
+    workers.stop(1)
+    workers.form_world(0, 2)
+    after = workers.run(lambda worker: worker.bytes_sent, [0, 2])
     assert all(later > earlier >= 16_000 for earlier, later in zip(before, after, strict=True))
 
 
-def test_the_loss_of_lighthouses_changes_nothing_as_long_as_no_worker_is_lost(workers, lighthouses):
-    """The last test of this module: it leaves none."""
-    workers.come(0, 1, 2)
-    workers.meet(0, 1, 2)
+def test_the_world_survives_the_loss_of_all_lighthouses(workers, lighthouses):
+    """The last test of this module: it stops all lighthouses."""
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
     lighthouses[0].kill()
-    workers.notice_death(0)
-    workers.meet(0, 1, 2)
-    workers.go(0)
-    workers.meet(1, 2)
+    workers.wait_until_unused(0)
+    workers.form_world(0, 1, 2)
+    workers.stop(0)
+    workers.form_world(1, 2)
     lighthouses[1].kill()
-    workers.notice_death(1)
-    assert workers.do(lambda worker: worker.refresh()) == [False] * 2
-    assert workers.do(count) == [2, 2]
+    workers.wait_until_unused(1)
+    assert workers.run(lambda worker: worker.refresh()) == [False] * 2
+    assert workers.run(count_workers) == [2, 2]

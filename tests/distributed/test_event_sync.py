@@ -1,5 +1,3 @@
-"""News of all workers on every disk, by real groups with real folders."""
-
 from collections import Counter
 
 from dragoman.distributed.event_sync import EventSync
@@ -17,8 +15,8 @@ def split_event(rank: int, step: int) -> MicroBatchesSplit:
     return MicroBatchesSplit(worker=rank, step=step, micro_batches=2, reason="memory")
 
 
-def synced(workers: ThreadWorkers, folder_of, *rounds) -> None:
-    """Let every worker record the events of each round, and then exchange."""
+def sync_events(workers: ThreadWorkers, folder_of, *rounds) -> None:
+    """Every worker adds the events of each round, and then syncs."""
     event_syncs = {cluster.rank: EventSync(RunFolder(folder_of(cluster))) for cluster in workers.clusters}
 
     def work(cluster: ThreadCluster) -> None:
@@ -35,9 +33,9 @@ def kinds(folder, worker: int) -> Counter[type[Event]]:
     return Counter(type(event) for event in RunFolder(folder).events(worker))
 
 
-def test_every_disk_gets_what_the_workers_of_others_recorded(tmp_path):
+def test_every_machine_gets_the_events_of_the_others(tmp_path):
     with ThreadWorkers("a", "a", "b", "c") as workers:
-        synced(
+        sync_events(
             workers,
             lambda cluster: tmp_path / cluster.host,
             lambda rank: [split_event(rank, 1)],
@@ -51,9 +49,9 @@ def test_every_disk_gets_what_the_workers_of_others_recorded(tmp_path):
             assert all(event.worker == worker for event in events)
 
 
-def test_of_steps_the_last_will_do_and_evaluations_are_everywhere_alike(tmp_path):
+def test_only_the_last_step_and_no_evaluation_is_sent(tmp_path):
     with ThreadWorkers("a", "b") as workers:
-        synced(
+        sync_events(
             workers,
             lambda cluster: tmp_path / cluster.host,
             lambda _: [*STEPS, evaluation(5, 1.0, 1.0, 1.0), host_sample("b", 1)],
@@ -64,13 +62,13 @@ def test_of_steps_the_last_will_do_and_evaluations_are_everywhere_alike(tmp_path
     assert step == STEPS[-1]
 
 
-def test_machines_with_a_common_disk_have_nothing_to_send(tmp_path):
+def test_machines_with_shared_storage_send_nothing(tmp_path):
     with ThreadWorkers("a", "b") as workers:
-        synced(workers, lambda cluster: tmp_path, lambda rank: [split_event(rank, 1)])
+        sync_events(workers, lambda cluster: tmp_path, lambda rank: [split_event(rank, 1)])
         assert not list(tmp_path.glob("events-*"))
 
 
-def test_it_is_due_after_a_while(tmp_path, monkeypatch):
+def test_a_sync_is_due_after_an_interval(tmp_path, monkeypatch):
     event_sync = EventSync(RunFolder(tmp_path))
     assert not event_sync.due
     monkeypatch.setattr("dragoman.distributed.event_sync.EVERY_S", -1.0)

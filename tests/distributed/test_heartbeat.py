@@ -1,5 +1,3 @@
-"""Beats between real sockets of this machine."""
-
 import json
 import socket
 import threading
@@ -12,20 +10,20 @@ from hypothesis import strategies as st
 
 from dragoman.distributed.heartbeat import MAX_MESSAGE_BYTES, SILENCE_S, Heartbeat, parse_heartbeat
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """A slow machine may take its time: what is asserted is that it comes, not when."""
-    deadline = time.monotonic() + PATIENCE_S
+    """Wait for a condition, for long enough on a slow machine."""
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, "it did not come"
+        assert time.monotonic() < deadline, "the condition was not met"
         time.sleep(0.02)
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Heartbeat, Heartbeat]]:
-    """Two workers of a world, who know each other as `one` and `other`."""
+    """Two workers of a world, named `one` and `other`."""
     one, other = Heartbeat(), Heartbeat()
     one.join("world", "one", {"other": ("127.0.0.1", other.port)})
     other.join("world", "other", {"one": ("127.0.0.1", one.port)})
@@ -34,20 +32,20 @@ def pair() -> Iterator[tuple[Heartbeat, Heartbeat]]:
     other.close()
 
 
-def test_a_peer_hears_what_a_worker_does(pair):
+def test_a_peer_receives_the_activity_of_a_worker(pair):
     one, other = pair
     other.activity = "step 41, waiting"
     wait_until(lambda: one.last_activity("other").startswith("step 41, waiting, heard "))
     assert one.missing() == []
 
 
-def test_long_news_are_cut_so_that_they_fit_into_a_beat(pair):
+def test_a_long_activity_is_truncated_to_fit_into_a_message(pair):
     one, other = pair
     other.activity = "ü" * 5000
     wait_until(lambda: one.last_activity("other").startswith("ü" * 100))
 
 
-def test_whoever_falls_silent_is_missing(pair):
+def test_a_silent_worker_is_missing(pair):
     one, other = pair
     wait_until(lambda: "heard" in one.last_activity("other") and one.missing() == [])
     other.close()
@@ -56,10 +54,10 @@ def test_whoever_falls_silent_is_missing(pair):
     assert float(one.last_activity("other").split("heard ")[1].split(" s")[0]) >= SILENCE_S
 
 
-def test_whoever_leaves_is_missing_at_once_though_it_still_beats(pair):
+def test_a_worker_that_leaves_is_missing_although_it_sends_heartbeats(pair):
     one, other = pair
-    other.activity = "looking for another world"
-    wait_until(lambda: one.last_activity("other").startswith("looking"))
+    other.activity = "leaving"
+    wait_until(lambda: one.last_activity("other").startswith("leaving"))
     other.leave()
     wait_until(one.missing)
     other.activity = "still alive"
@@ -67,7 +65,7 @@ def test_whoever_leaves_is_missing_at_once_though_it_still_beats(pair):
     assert one.missing() == ["other"]
 
 
-def test_whoever_leaves_is_not_to_blame_for_a_failure(pair):
+def test_a_worker_that_leaves_is_not_the_cause_of_a_failure(pair):
     one, other = pair
     other.activity = "about to leave"
     wait_until(lambda: one.last_activity("other").startswith("about to leave"))
@@ -75,7 +73,7 @@ def test_whoever_leaves_is_not_to_blame_for_a_failure(pair):
     wait_until(lambda: one.missing() == ["other"] and one.find_lost() == [])
 
 
-def test_a_process_that_has_ended_is_found_at_once(pair):
+def test_a_process_that_has_ended_is_found(pair):
     one, other = pair
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ended:
         ended.bind(("127.0.0.1", 0))
@@ -93,7 +91,7 @@ def test_a_process_that_ends_after_its_connections_is_found(pair):
     ending.join()
 
 
-def test_a_peer_that_has_not_come_to_a_new_world_yet_is_not_missing(pair):
+def test_a_peer_that_has_not_joined_a_new_world_yet_is_not_missing(pair):
     one, other = pair
     one.join("next world", "one", {"other": ("127.0.0.1", other.port)})
     other.activity = "still in the last world"
@@ -103,13 +101,13 @@ def test_a_peer_that_has_not_come_to_a_new_world_yet_is_not_missing(pair):
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"", b"\xff" * 2000, b"[1, 2, 3]", b'["one", "world"]', json.dumps(["a stranger", "world", "step 1"]).encode()],
+    [b"", b"\xff" * 2000, b"[1, 2, 3]", b'["one", "world"]', json.dumps(["unknown", "world", "step 1"]).encode()],
 )
-def test_what_strangers_send_disturbs_nobody(pair, garbage):
+def test_malformed_and_unknown_messages_are_ignored(pair, garbage):
     one, other = pair
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(20):
-            stranger.sendto(garbage, ("127.0.0.1", one.port))
+            sender.sendto(garbage, ("127.0.0.1", one.port))
     other.activity = "after the garbage"
     wait_until(lambda: one.last_activity("other").startswith("after the garbage"))
     assert one.missing() == []
@@ -126,11 +124,11 @@ json_values = st.recursive(
 @example(b"9" * MAX_MESSAGE_BYTES)
 @example(b'["\\ud800", "", ""]')
 @example(b"\xff\xfe[\x00")
-def test_a_message_is_a_beat_or_nothing(message):
-    beat = parse_heartbeat(message)
-    assert beat is None or (len(beat) == 3 and all(isinstance(part, str) for part in beat))
+def test_a_message_is_parsed_or_rejected(message):
+    heartbeat = parse_heartbeat(message)
+    assert heartbeat is None or (len(heartbeat) == 3 and all(isinstance(part, str) for part in heartbeat))
 
 
 @given(st.tuples(st.text(), st.text(), st.text()))
-def test_a_beat_is_read_as_it_was_meant(beat):
-    assert parse_heartbeat(json.dumps(beat).encode()) == beat
+def test_a_heartbeat_is_parsed_into_its_parts(heartbeat):
+    assert parse_heartbeat(json.dumps(heartbeat).encode()) == heartbeat

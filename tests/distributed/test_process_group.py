@@ -1,5 +1,3 @@
-"""Workers that reach each other, as threads with real connections."""
-
 import threading
 import time
 from collections.abc import Iterator
@@ -15,17 +13,17 @@ from .thread_workers import ThreadCluster, ThreadWorkers
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[ThreadWorkers]:
-    with ThreadWorkers("a", "b", "c") as made:
-        yield made
+    with ThreadWorkers("a", "b", "c") as workers:
+        yield workers
 
 
-def test_everyone_gets_the_sum(workers):
+def test_all_reduce_gives_every_worker_the_sum(workers):
     assert [got.tolist() for got in workers(lambda cluster: cluster.all_reduce(torch.tensor([1.0, cluster.rank])))] == [
         [3, 3]
     ] * 3
 
 
-def test_a_sum_in_the_background_is_there_when_it_is_waited_for(workers):
+def test_asynchronous_all_reduces_are_complete_after_their_wait(workers):
     def work(cluster: ThreadCluster) -> list[float]:
         tensors = [torch.full((1000,), float(number + cluster.rank)) for number in range(4)]
         for finish in [cluster.all_reduce_async(tensor) for tensor in tensors]:
@@ -35,13 +33,13 @@ def test_a_sum_in_the_background_is_there_when_it_is_waited_for(workers):
     assert workers(work) == [[3.0, 6.0, 9.0, 12.0]] * 3
 
 
-def test_everyone_gets_everyones_item_whatever_its_size(workers):
-    items = ["", {"step": 3, "words": "ü" * 5000}, None]
+def test_json_values_of_any_size_are_gathered(workers):
+    items = ["", {"step": 3, "text": "ü" * 5000}, None]
     assert workers(lambda cluster: cluster.all_gather_json(items[cluster.rank])) == [items] * 3
     assert workers(lambda cluster: cluster.broadcast_json(items[cluster.rank])) == [""] * 3
 
 
-def test_the_source_gives_its_values_to_all(workers):
+def test_broadcast_copies_the_values_of_the_source(workers):
     def work(cluster: ThreadCluster) -> int:
         tensor = torch.tensor([cluster.rank])
         cluster.broadcast(tensor, source=2)
@@ -50,21 +48,21 @@ def test_the_source_gives_its_values_to_all(workers):
     assert workers(work) == [2, 2, 2]
 
 
-def test_machines_are_counted_once_however_many_workers_they_have():
+def test_a_machine_with_several_workers_is_counted_once():
     with ThreadWorkers("a", "a", "b") as workers:
         assert [cluster.machines for cluster in workers.clusters] == [2] * 3
 
 
-def lost_in(cluster: ThreadCluster) -> WorkersLostError:
+def lost_during_all_reduce(cluster: ThreadCluster) -> WorkersLostError:
     try:
         cluster.all_reduce(torch.ones(1))
     except WorkersLostError as error:
-        return error.with_traceback(None)  # Its frames would keep the group open until some later moment.
-    pytest.fail("nobody was missed")
+        return error.with_traceback(None)  # A traceback would keep the group open.
+    pytest.fail("no worker was lost")
 
 
 def wait_until_heard(cluster: ThreadCluster, workers: ThreadWorkers) -> None:
-    """Until all others know what a worker does."""
+    """Wait until all others know the activity of a worker."""
     others = [other.heartbeat for other in workers.clusters if other is not cluster]
     while not all(
         heartbeat.last_activity(cluster.member.name).startswith(cluster.heartbeat.activity) for heartbeat in others
@@ -72,17 +70,17 @@ def wait_until_heard(cluster: ThreadCluster, workers: ThreadWorkers) -> None:
         time.sleep(0.02)
 
 
-def test_whoever_keeps_the_others_waiting_is_named_with_its_last_words():
+def test_the_error_names_the_silent_worker_and_its_last_activity():
     with ThreadWorkers("a", "b", "c") as workers:
 
         def work(cluster: ThreadCluster) -> WorkersLostError | None:
             cluster.heartbeat.activity = f"step {40 + cluster.rank}, computing"
-            cluster.all_gather_json("all have begun")
+            cluster.all_gather_json("all have started")
             if cluster.rank == 1:
                 wait_until_heard(cluster, workers)
                 cluster.heartbeat.close()
                 return None
-            return lost_in(cluster)
+            return lost_during_all_reduce(cluster)
 
         first, _, last = workers(work)
     for error in (first, last):
@@ -91,41 +89,41 @@ def test_whoever_keeps_the_others_waiting_is_named_with_its_last_words():
         assert error.missing[0][1].startswith("step 41, computing, heard ")
 
 
-def test_whoever_leaves_keeps_nobody_waiting():
+def test_a_worker_that_leaves_the_world_counts_as_lost():
     with ThreadWorkers("a", "b") as workers:
 
         def work(cluster: ThreadCluster) -> WorkersLostError | None:
             cluster.heartbeat.activity = "step 1, computing"
-            cluster.all_gather_json("all have begun")
+            cluster.all_gather_json("all have started")
             if cluster.rank == 1:
                 wait_until_heard(cluster, workers)
                 cluster.heartbeat.leave()
                 return None
-            return lost_in(cluster)
+            return lost_during_all_reduce(cluster)
 
         assert workers(work)[0] is not None
 
 
-def test_whoever_waits_long_says_for_whom_and_goes_on_waiting(monkeypatch):
+def test_a_long_wait_is_reported_once_and_continues(monkeypatch):
     monkeypatch.setattr(process_group, "STALL_S", 0.1)
-    told, asked = threading.Event(), []
+    reported, reports = threading.Event(), []
 
-    def tell(waited_for: object) -> None:
-        asked.append(waited_for)
-        told.set()
+    def report(waited_for: object) -> None:
+        reports.append(waited_for)
+        reported.set()
 
     with ThreadWorkers("a", "b") as workers:
 
         def work(cluster: ThreadCluster) -> float:
             cluster.heartbeat.activity = "step 1, waiting" if cluster.rank == 0 else "step 1, computing"
-            cluster.all_gather_json("all have begun")
+            cluster.all_gather_json("all have started")
             if cluster.rank == 0:
-                cluster.on_stall = tell
+                cluster.on_stall = report
             else:
-                told.wait()
+                reported.wait()
             return cluster.all_reduce(torch.ones(1)).item()
 
         assert workers(work) == [2, 2]
-    assert len(asked) == 1
-    ((member, _),) = asked[0]
+    assert len(reports) == 1
+    ((member, _),) = reports[0]
     assert str(member) == "worker 1 on b"

@@ -1,5 +1,3 @@
-"""Who is behind takes over the state of who is ahead, between real groups."""
-
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -17,8 +15,8 @@ from .thread_workers import ThreadWorkers
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[ThreadWorkers]:
-    with ThreadWorkers("a", "b", "c") as made:
-        yield made
+    with ThreadWorkers("a", "b", "c") as workers:
+        yield workers
 
 
 @pytest.mark.parametrize(
@@ -31,14 +29,14 @@ def workers() -> Iterator[ThreadWorkers]:
         (((-1, True, ""), (-1, True, ""), (-1, True, "")), 0),
     ],
 )
-def test_the_furthest_wins_and_the_first_of_equals(workers, progress, furthest):
+def test_the_furthest_worker_or_the_first_of_equals_is_chosen(workers, progress, furthest):
     known = [ReplicaProgress(*each) for each in progress]
-    for found, heard, _ in workers(lambda cluster: compare_progress(cluster, known[cluster.rank])):
-        assert found == furthest
-        assert heard == known
+    for rank, gathered, _ in workers(lambda cluster: compare_progress(cluster, known[cluster.rank])):
+        assert rank == furthest
+        assert gathered == known
 
 
-def test_workers_of_one_world_share_a_history_that_no_other_world_has(workers):
+def test_each_world_has_its_own_history(workers):
     def histories(world: ThreadWorkers, step: int) -> set[str]:
         found = world(lambda cluster: compare_progress(cluster, ReplicaProgress(step, True, "x")))
         return {history for _, _, history in found}
@@ -51,7 +49,7 @@ def test_workers_of_one_world_share_a_history_that_no_other_world_has(workers):
 
 
 def snapshot_of(rank: int, *, averaged: bool) -> Snapshot:
-    """A worker's own state, with every type of number that a checkpoint may hold."""
+    """The state of a worker, with every dtype that a checkpoint may have."""
 
     def tensors(kind: int) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(10 * rank + kind)
@@ -71,12 +69,12 @@ def received_by(cluster: Cluster, source: int, snapshot: Snapshot) -> Snapshot:
 
 @pytest.mark.parametrize("averaged", [False, True])
 @pytest.mark.parametrize("source", [0, 2])
-def test_everyone_gets_the_whole_state_of_one_to_the_bit(workers, source, averaged):
-    wanted = snapshot_of(source, averaged=averaged)
-    for got in workers(lambda cluster: received_by(cluster, source, wanted)):
-        assert got.state == wanted.state
-        assert got.files().keys() == wanted.files().keys()
-        for file, tensors in wanted.files().items():
+def test_every_worker_gets_the_state_of_the_source_bit_for_bit(workers, source, averaged):
+    expected = snapshot_of(source, averaged=averaged)
+    for got in workers(lambda cluster: received_by(cluster, source, expected)):
+        assert got.state == expected.state
+        assert got.files().keys() == expected.files().keys()
+        for file, tensors in expected.files().items():
             assert {name: tensor.dtype for name, tensor in got.files()[file].items()} == {
                 name: tensor.dtype for name, tensor in tensors.items()
             }
@@ -84,8 +82,8 @@ def test_everyone_gets_the_whole_state_of_one_to_the_bit(workers, source, averag
 
 
 def test_a_received_state_shares_no_memory_with_its_source(workers):
-    given_ = snapshot_of(1, averaged=False)
-    received = workers(lambda cluster: received_by(cluster, 1, given_))
+    sent = snapshot_of(1, averaged=False)
+    received = workers(lambda cluster: received_by(cluster, 1, sent))
     received[1].weights["matrix"].zero_()
-    assert given_.weights["matrix"].abs().sum() > 0
+    assert sent.weights["matrix"].abs().sum() > 0
     assert received[0].weights["matrix"].abs().sum() > 0

@@ -1,4 +1,4 @@
-"""Workers that are threads of one process: real groups and real sums, without the time that processes take to start."""
+"""Workers that are threads of one process: real groups and collectives, without the start of processes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,16 +18,18 @@ T = TypeVar("T")
 
 
 @contextmanager
-def impatient() -> Iterator[None]:
-    """Groups that are made meanwhile give up what never ends. In tests all workers are of one process, which closes
-    its groups one by one: the first would wait for the others, and with the usual patience half an hour."""
+def short_timeout() -> Iterator[None]:
+    """Groups formed meanwhile have a short timeout.
+
+    All workers belong to one process, which closes their groups one by one: the first waits for the others.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_group, "TIMEOUT", timedelta(seconds=10))
         yield
 
 
 class ThreadCluster(Cluster):
-    """One thread's place in the world."""
+    """The world as one thread sees it."""
 
     def __init__(self, worker: int, hosts: Sequence[str]) -> None:
         super().__init__(worker, len(hosts), 1, torch.device("cpu"))
@@ -42,24 +44,24 @@ class ThreadCluster(Cluster):
 
 
 class ThreadWorkers:
-    """A worker for each host that is named. Call it with what each of them is to do."""
+    """One worker for each given host. Call it to run a function on every worker."""
 
     def __init__(self, *hosts: str) -> None:
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.clusters = [ThreadCluster(worker, hosts) for worker in range(len(hosts))]
         self._pool = ThreadPoolExecutor(max_workers=len(hosts))
         members = [cluster.member for cluster in self.clusters]
-        with impatient():
+        with short_timeout():
             self(lambda cluster: cluster.connect(members, self._store.port))
 
     def __call__(self, work: Callable[[ThreadCluster], T]) -> list[T]:
-        """What each worker's part gave, by rank."""
+        """The results of all workers, by rank."""
 
         def run(cluster: ThreadCluster) -> T:
             try:
                 return work(cluster)
             except BaseException:
-                cluster.heartbeat.close()  # Else the others would wait for this one.
+                cluster.heartbeat.close()  # Otherwise the others would wait for this worker.
                 raise
 
         return list(self._pool.map(run, self.clusters))

@@ -11,7 +11,7 @@ from dragoman.launch import local_launcher
 from dragoman.training.worker import TrainingJob
 
 from ..models import train_tokenizer
-from ..training.conftest import tiny
+from ..small import tiny
 
 
 @pytest.fixture(scope="module")

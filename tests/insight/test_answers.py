@@ -11,7 +11,8 @@ from dragoman.insight.run_history import RunHistory, build_history, read_history
 from dragoman.run_folder import CHECKPOINT_FILES
 from dragoman.training.checkpoint import CHECKSUMS_FILE, OPTIMIZER_FILE, STATE_FILE, TRAINED_FILE
 
-from ..training.conftest import Recording, tiny
+from ..small import tiny
+from ..training.recorded_run import RecordedRun
 from .synthetic_runs import host_sample, synthetic_run
 from .test_diagnoses import RUNS, network_bound, warnings
 
@@ -123,7 +124,7 @@ def test_every_file_of_a_checkpoint_is_explained():
 
 
 def test_a_real_run_is_answered_from_its_folder(data, tmp_path):
-    recording = Recording(tiny("training.steps=40", "evaluation.every=5"), data, tmp_path)
+    recording = RecordedRun(tiny("training.steps=40", "evaluation.every=5"), data, tmp_path)
     log = EventLog(recording.run.events_of(0))
     recording.on_event = log.record
     recording.train()

@@ -13,7 +13,8 @@ from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
 
 from ..distributed.thread_workers import ThreadWorkers
-from ..training.conftest import Parrot, Recording, tiny
+from ..small import tiny
+from ..training.recorded_run import FakeScorer, RecordedRun
 
 spans = st.floats(0, 100)
 
@@ -79,7 +80,7 @@ def test_the_time_until_ready_counts_everything_since_the_last_exchange():
 
 
 def test_a_real_run_accounts_for_its_time(data, tmp_path):
-    recording = Recording(tiny("training.steps=40", "evaluation.every=20"), data, tmp_path)
+    recording = RecordedRun(tiny("training.steps=40", "evaluation.every=20"), data, tmp_path)
     recording.train()
     steps = recording.of(StepDone)
     total_s = sum(step.step_s for step in steps)
@@ -105,7 +106,7 @@ def test_the_other_worker_measures_the_wait_for_a_straggler(data, tmp_path, meth
                 time.sleep(0.2 * cluster.worker)
 
         folder = RunFolder(tmp_path / str(cluster.worker))
-        Trainer(settings, data, folder, cluster, Parrot(), record, EventSync(folder)).train(StopSignal())
+        Trainer(settings, data, folder, cluster, FakeScorer(), record, EventSync(folder)).train(StopSignal())
         return steps
 
     with ThreadWorkers("quick", "slow") as workers:

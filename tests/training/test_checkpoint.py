@@ -11,19 +11,18 @@ from dragoman.batching.data_loader import Position
 from dragoman.corpus.sources import Languages
 from dragoman.errors import DragomanError
 from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
+from dragoman.model.architecture import Architecture
 from dragoman.model.model_folder import ModelDescription, load_model
 from dragoman.model.transformer import Transformer
 from dragoman.settings import CheckpointSettings, DecodingSettings
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState, find_damage
 
-from .conftest import tiny
+from ..small import tiny
 
 
 @pytest.fixture(scope="module")
 def description(data) -> ModelDescription:
-    from dragoman.model.architecture import Architecture
-
     architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **tiny().model.model_dump())
     return ModelDescription(architecture, Languages("en", "de"), DecodingSettings(), data.tokenizer)
 
@@ -35,8 +34,8 @@ def snapshot(description: ModelDescription, step: int, loss: float | None = None
     return Snapshot(state, weights, None, {"a/exp_avg": torch.arange(5.0), "a/step": torch.tensor(3.0)})
 
 
-class Kept:
-    """Checkpoints in a folder, with what they recorded."""
+class RecordedCheckpoints:
+    """Checkpoints in a folder, and the events they recorded."""
 
     def __init__(self, folder, description, **settings):
         self.events: list[Event] = []
@@ -55,111 +54,111 @@ class Kept:
         return [int(name[5:]) for name in checkpoint.names(self.folder)]
 
 
-def test_what_was_saved_comes_back(tmp_path, description):
-    kept = Kept(tmp_path, description)
-    kept.save(7)
-    loaded, saved = checkpoint.load(tmp_path / "last"), snapshot(description, 7)
-    assert loaded.state == saved.state
-    assert all(torch.equal(loaded.weights[name], tensor) for name, tensor in saved.weights.items())
-    assert all(torch.equal(loaded.optimizer[name], tensor) for name, tensor in saved.optimizer.items())
-    (event,) = kept.events
+def test_a_saved_checkpoint_can_be_loaded(tmp_path, description):
+    saved = RecordedCheckpoints(tmp_path, description)
+    saved.save(7)
+    loaded, expected = checkpoint.load(tmp_path / "last"), snapshot(description, 7)
+    assert loaded.state == expected.state
+    assert all(torch.equal(loaded.weights[name], tensor) for name, tensor in expected.weights.items())
+    assert all(torch.equal(loaded.optimizer[name], tensor) for name, tensor in expected.optimizer.items())
+    (event,) = saved.events
     assert isinstance(event, CheckpointSaved)
     assert event.size_bytes == sum(file.stat().st_size for file in (tmp_path / "last").iterdir())
 
 
-def test_a_checkpoint_is_a_model_that_can_be_used(tmp_path, description):
-    Kept(tmp_path, description).save(7)
+def test_a_checkpoint_can_be_loaded_as_a_model(tmp_path, description):
+    RecordedCheckpoints(tmp_path, description).save(7)
     stored = load_model(tmp_path / "last")
     assert stored.description.architecture == description.architecture
     assert stored.description.tokenizer.encode("Der Hund") == description.tokenizer.encode("Der Hund")
     assert not stored.model.training
 
 
-def test_the_newest_and_the_best_are_kept(tmp_path, description):
-    kept = Kept(tmp_path, description, keep_last=2, average=2, average_of="best")
-    kept.save(1, "best-loss", loss=1.0)
-    kept.save(2, loss=1.1)
-    kept.save(3, "best-bleu", loss=3.0)
+def test_the_newest_and_the_best_checkpoints_are_kept(tmp_path, description):
+    saved = RecordedCheckpoints(tmp_path, description, keep_last=2, average=2, average_of="best")
+    saved.save(1, "best-loss", loss=1.0)
+    saved.save(2, loss=1.1)
+    saved.save(3, "best-bleu", loss=3.0)
     for step in (4, 5, 6):
-        kept.save(step, loss=2.0)
-    assert kept.steps == [6, 5, 3, 2, 1]
+        saved.save(step, loss=2.0)
+    assert saved.steps == [6, 5, 3, 2, 1]
     assert (tmp_path / "last").resolve().name == "step-00000006"
     assert (tmp_path / "best-loss").resolve().name == "step-00000001"
 
 
-def test_nothing_in_a_checkpoint_can_run_code(tmp_path, description):
-    Kept(tmp_path, description).save(1)
-    endings = {file.suffix for file in (tmp_path / "last").iterdir()}
-    assert endings == {".safetensors", ".json", ".model"}
+def test_a_checkpoint_has_only_safetensors_json_and_the_tokenizer(tmp_path, description):
+    RecordedCheckpoints(tmp_path, description).save(1)
+    suffixes = {file.suffix for file in (tmp_path / "last").iterdir()}
+    assert suffixes == {".safetensors", ".json", ".model"}
 
 
 @settings(max_examples=40)
 @given(st.data())
-def test_any_damage_to_any_file_is_found_and_the_one_before_is_used(tmp_path_factory, description, data):
+def test_damage_to_any_file_is_found_and_the_previous_checkpoint_is_used(tmp_path_factory, description, data):
     folder = tmp_path_factory.mktemp("checkpoints")
-    kept = Kept(folder, description, keep_last=3)
-    kept.save(1)
-    kept.save(2)
+    saved = RecordedCheckpoints(folder, description, keep_last=3)
+    saved.save(1)
+    saved.save(2)
     files = sorted((folder / "step-00000002").iterdir())
     file = data.draw(st.sampled_from(files))
     content = bytearray(file.read_bytes())
-    place = data.draw(st.integers(0, len(content.rstrip()) - 1))  # The last line break of a text does not matter.
+    position = data.draw(st.integers(0, len(content.rstrip()) - 1))  # A missing last line break does no damage.
     if data.draw(st.booleans()):
-        content = content[:place]
+        content = content[:position]
     else:
-        content[place] ^= 1 << data.draw(st.integers(0, 7))
+        content[position] ^= 1 << data.draw(st.integers(0, 7))
     file.write_bytes(content)
     assert find_damage(folder / "step-00000002") is not None
-    assert kept.checkpoints.newest_valid() == folder / "step-00000001"
-    rejected = [event for event in kept.events if isinstance(event, CheckpointRejected)]
+    assert saved.checkpoints.newest_valid() == folder / "step-00000001"
+    rejected = [event for event in saved.events if isinstance(event, CheckpointRejected)]
     assert [event.name for event in rejected] == ["step-00000002"]
 
 
-def test_a_missing_file_is_found(tmp_path, description):
-    kept = Kept(tmp_path, description)
-    kept.save(1)
+def test_a_missing_file_is_reported(tmp_path, description):
+    saved = RecordedCheckpoints(tmp_path, description)
+    saved.save(1)
     (tmp_path / "last" / "optimizer.safetensors").unlink()
     assert find_damage(tmp_path / "step-00000001") == "optimizer.safetensors is missing"
 
 
-def test_what_a_killed_writer_left_is_swept_away(tmp_path, description):
-    kept = Kept(tmp_path, description)
-    kept.save(1)
+def test_drafts_of_a_killed_writer_are_removed(tmp_path, description):
+    saved = RecordedCheckpoints(tmp_path, description)
+    saved.save(1)
     shutil.copytree(tmp_path / "step-00000001", tmp_path / ".step-00000002.abcd1234")
-    assert kept.checkpoints.newest_valid() == tmp_path / "step-00000001"
-    kept.checkpoints.start_writing()
+    assert saved.checkpoints.newest_valid() == tmp_path / "step-00000001"
+    saved.checkpoints.start_writing()
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_failed_write_is_told_and_loses_nothing(tmp_path, description, monkeypatch):
-    kept = Kept(tmp_path, description)
-    kept.save(1)
+def test_a_failed_write_is_recorded_and_older_checkpoints_are_kept(tmp_path, description, monkeypatch):
+    saved = RecordedCheckpoints(tmp_path, description)
+    saved.save(1)
 
-    def full(*arguments, **options):
+    def raise_disk_full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
-    kept.save(2)
-    assert isinstance(kept.events[-1], CheckpointFailed)
-    assert kept.events[-1].reason == "No space left on device"
-    assert kept.steps == [1]
+    monkeypatch.setattr(checkpoint, "save_file", raise_disk_full)
+    saved.save(2)
+    assert isinstance(saved.events[-1], CheckpointFailed)
+    assert saved.events[-1].reason == "No space left on device"
+    assert saved.steps == [1]
     assert not list(tmp_path.glob(".*"))
-    assert kept.checkpoints.newest_valid() == tmp_path / "step-00000001"
+    assert saved.checkpoints.newest_valid() == tmp_path / "step-00000001"
 
 
 def test_an_average_is_the_mean_of_the_weights(tmp_path, description):
-    kept = Kept(tmp_path, description, keep_last=3)
+    saved = RecordedCheckpoints(tmp_path, description, keep_last=3)
     for step in (1, 2, 3):
-        kept.save(step)
-    path = kept.checkpoints.write_average(3, checkpoint.names(tmp_path))
+        saved.save(step)
+    path = saved.checkpoints.write_average(3, checkpoint.names(tmp_path))
     averaged = load_model(path).model.state_dict()
     parts = [snapshot(description, step).weights for step in (1, 2, 3)]
     for name, tensor in averaged.items():
         torch.testing.assert_close(tensor, torch.stack([part[name] for part in parts]).mean(0))
 
 
-def test_weights_that_do_not_fit_are_all_named(tmp_path, description):
-    Kept(tmp_path, description).save(1)
+def test_an_error_lists_all_weights_that_do_not_match(tmp_path, description):
+    RecordedCheckpoints(tmp_path, description).save(1)
     weights = dict(snapshot(description, 1).weights)
     del weights["encoder_norm.weight"]
     weights["extra"] = torch.zeros(1)
@@ -170,7 +169,7 @@ def test_weights_that_do_not_fit_are_all_named(tmp_path, description):
 
 
 def test_a_damaged_description_is_refused(tmp_path, description):
-    Kept(tmp_path, description).save(1)
+    RecordedCheckpoints(tmp_path, description).save(1)
     (tmp_path / "last" / "model.json").write_text(json.dumps({"architecture": {"d_model": 8}}))
     with pytest.raises(DragomanError, match=r"model\.json"):
         load_model(tmp_path / "last")

@@ -14,7 +14,7 @@ def evaluation(nll: float, bleu: float | None = None, chrf: float | None = None)
     )  # fmt: skip
 
 
-def test_the_first_evaluation_is_the_best_so_far():
+def test_the_first_evaluation_is_the_best():
     state, links = update_best(TrainingState(), evaluation(3.0, bleu=10.0, chrf=20.0), "loss")
     assert state.best == {"loss": 3.0, "bleu": 10.0, "chrf": 20.0}
     assert links == [BEST_LOSS, BEST_BLEU]
@@ -28,7 +28,7 @@ def test_a_lower_loss_and_a_higher_bleu_are_better():
     assert update_best(state, evaluation(3.0, bleu=10.0), "loss")[1] == []
 
 
-def test_without_translations_bleu_is_neither_bettered_nor_forgotten():
+def test_an_evaluation_without_bleu_keeps_the_best_bleu():
     state, _ = update_best(TrainingState(), evaluation(3.0, bleu=10.0), "loss")
     state, links = update_best(state, evaluation(2.0), "loss")
     assert links == [BEST_LOSS]
@@ -36,14 +36,14 @@ def test_without_translations_bleu_is_neither_bettered_nor_forgotten():
 
 
 @pytest.mark.parametrize(("metric", "stale"), [("loss", 0), ("bleu", 1), ("chrf", 0)])
-def test_patience_looks_at_its_own_metric(metric, stale):
+def test_patience_follows_its_metric_only(metric, stale):
     state, _ = update_best(TrainingState(), evaluation(3.0, bleu=10.0, chrf=20.0), metric)
     state, _ = update_best(state, evaluation(2.0, bleu=9.0, chrf=21.0), metric)
     assert state.stale_evaluations == stale
 
 
 @given(st.lists(st.floats(0, 100), min_size=1))
-def test_stale_evaluations_are_those_since_the_best(losses):
+def test_stale_evaluations_count_from_the_best_one(losses):
     state = TrainingState()
     for nll in losses:
         state, _ = update_best(state, evaluation(nll), "loss")
@@ -51,7 +51,7 @@ def test_stale_evaluations_are_those_since_the_best(losses):
     assert state.stale_evaluations == len(losses) - 1 - losses.index(min(losses))
 
 
-def test_everything_else_of_the_state_stays_as_it_was():
+def test_the_rest_of_the_state_does_not_change():
     before = TrainingState(step=7, rollbacks=1, learning_rate_factor=0.5, elapsed_s=3.0)
     after, _ = update_best(before, evaluation(3.0), "loss")
     assert (after.step, after.rollbacks, after.learning_rate_factor, after.elapsed_s) == (7, 1, 0.5, 3.0)

@@ -1,4 +1,4 @@
-"""The same training on a GPU: bf16, variable-length attention, and memory that runs out for real."""
+"""Training on a GPU: bf16, variable-length attention, CUDA graphs, and real out-of-memory errors."""
 
 import math
 
@@ -12,88 +12,85 @@ from dragoman.settings import OptimizerSettings
 from dragoman.training.optimizer import Optimizer
 
 from ..processes import losses, train_several
-from ..small import TINY
-from .conftest import Recording, tiny
+from ..small import TINY, tiny
+from .recorded_run import RecordedRun
 
 pytestmark = pytest.mark.gpu
 
-# One shape for all tests: what one process has compiled, others find in the compiler's cache.
+# All tests use the same shapes, so that compiled kernels are found in torch's cache.
 WIDE = ("model.d_model=64", "model.heads=2", "schedule.learning_rate=0.01", "training.steps=60", "evaluation.every=60")
 
 
-UNEVEN = {"fp32": ("plain", 1e-5), "bf16": ("bf16", 2e-2)}
-"""Ways to exchange by precision, and how close the losses of two workers come to those of one."""
+UNEQUAL_SHARES = {"fp32": ("plain", 1e-5), "bf16": ("bf16", 2e-2)}
+"""By precision: an exchange method, and the relative tolerance of the losses of two workers against those of one."""
 
 
-def test_workers_who_share_a_gpu_have_the_curve_of_one_or_learn_by_themselves(data, tmp_path):
+def test_workers_that_share_a_gpu_have_the_losses_of_one_or_take_local_steps(data, tmp_path):
     same = ("model.d_model=64", "model.dropout=0", "evaluation.bleu=false")
     runs = {
         precision: (*same, f"training.precision={precision}", f"exchange.method={method}", "training.shares=[3,1]")
-        for precision, (method, _) in UNEVEN.items()
+        for precision, (method, _) in UNEQUAL_SHARES.items()
     }
     local = ("exchange.method=local", "exchange.every=4", "exchange.wire_format=int8", "training.steps=40")
     train_several(data.path, tmp_path, {**runs, "local": (*same, "training.precision=bf16", *local)})
-    for precision, (_, within) in UNEVEN.items():
+    for precision, (_, tolerance) in UNEQUAL_SHARES.items():
         settings = resolve("tiny", [*TINY, *same, f"training.precision={precision}"]).settings
-        one = Recording(settings, data, tmp_path / f"one-{precision}")
+        one = RecordedRun(settings, data, tmp_path / f"one-{precision}")
         one.train()
-        alone = {event.step: event.loss for event in one.of(StepDone)}
-        assert len(alone) == 12
-        assert losses(tmp_path / precision) == pytest.approx(alone, rel=within)
-    by_themselves = losses(tmp_path / "local")
-    assert by_themselves[40] < 0.9 * by_themselves[1]
+        expected = {event.step: event.loss for event in one.of(StepDone)}
+        assert len(expected) == 12
+        assert losses(tmp_path / precision) == pytest.approx(expected, rel=tolerance)
+    local_losses = losses(tmp_path / "local")
+    assert local_losses[40] < 0.9 * local_losses[1]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_training_on_a_gpu_follows_the_curve_of_a_cpu(data, tmp_path, precision, monkeypatch):
+def test_training_on_a_gpu_has_the_losses_of_a_cpu(data, tmp_path, precision, monkeypatch):
     settings = tiny(*WIDE, "model.dropout=0", f"training.precision={precision}")
-    recording = Recording(settings, data, tmp_path / "gpu", ValidationScorer(data, settings.decoding))
-    assert recording.train() == "finished"
-    assert recording.of(RunStarted)[0].precision == precision
+    run = RecordedRun(settings, data, tmp_path / "gpu", ValidationScorer(data, settings.decoding))
+    assert run.train() == "finished"
+    assert run.of(RunStarted)[0].precision == precision
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     short = tiny(*WIDE, "training.steps=10").training
-    reference = Recording(settings.model_copy(update={"training": short}), data, tmp_path / "cpu")
+    reference = RecordedRun(settings.model_copy(update={"training": short}), data, tmp_path / "cpu")
     reference.train()
-    ours, theirs = ([event.loss for event in run.of(StepDone)] for run in (recording, reference))
-    assert ours[:10] == pytest.approx(theirs, rel=1e-3 if precision == "fp32" else 2e-2)
-    assert ours[-1] < 0.8 * ours[0]
+    assert run.losses[:10] == pytest.approx(reference.losses, rel=1e-3 if precision == "fp32" else 2e-2)
+    assert run.losses[-1] < 0.8 * run.losses[0]
 
 
 def test_out_of_memory_on_a_gpu_splits_the_batch(data, tmp_path):
     sizes = ("batch.tokens=20000", "training.micro_batch_tokens=20000", "model.d_model=128", "model.feed_forward=512")
     settings = tiny(*sizes, "training.steps=3", "evaluation.bleu=false")
-    recording = Recording(settings, data, tmp_path)
-    weights = torch.ones(64, 64, device="cuda", requires_grad=True)
-    (weights @ weights).sum().backward()  # Allocates the cuBLAS workspaces of both threads, which no split avoids.
+    run = RecordedRun(settings, data, tmp_path)
     torch.cuda.empty_cache()
     total = torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 60 * 2**20) / total)
     try:
-        assert recording.train() == "finished"
+        assert run.train() == "finished"
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert recording.of(MicroBatchesSplit)
-    assert len(recording.of(StepDone)) == 3
+    assert run.of(MicroBatchesSplit)
+    assert len(run.of(StepDone)) == 3
 
 
 def test_micro_batches_sum_to_the_gradient_of_the_batch(data, tmp_path):
     losses = []
     for setting in ("micro_batch_tokens=200", "micro_batch_tokens=70"):
         settings = tiny(*WIDE, "training.precision=bf16", "model.dropout=0", f"training.{setting}", "training.steps=8")
-        recording = Recording(settings, data, tmp_path / setting)
-        assert recording.train() == "finished"
-        losses.append([event.loss for event in recording.of(StepDone)])
-    assert len(recording.of(StepDone)) == 8
-    assert all(event.micro_batches > 1 for event in recording.of(StepDone))
+        run = RecordedRun(settings, data, tmp_path / setting)
+        assert run.train() == "finished"
+        losses.append(run.losses)
+    assert len(run.of(StepDone)) == 8
+    assert all(event.micro_batches > 1 for event in run.of(StepDone))
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
 
 
 @pytest.mark.parametrize("algorithm", ["adamw", "muon"])
-def test_a_step_that_is_not_finite_changes_nothing(algorithm):
+def test_a_non_finite_step_changes_nothing(algorithm):
     model = torch.nn.Linear(64, 64).cuda()
     optimizer = Optimizer(model, OptimizerSettings(algorithm=algorithm, weight_decay=0.1))
-    one, broken = (torch.tensor(value, device="cuda") for value in (1.0, math.nan))
-    for loss, value in ((one, 1.0), (broken, math.nan), (one, 1.0)):
+    one, nan = (torch.tensor(value, device="cuda") for value in (1.0, math.nan))
+    for loss, value in ((one, 1.0), (nan, math.nan), (one, 1.0)):
         for parameter in model.parameters():
             parameter.grad = torch.full_like(parameter, value)
         before = {
@@ -106,16 +103,16 @@ def test_a_step_that_is_not_finite_changes_nothing(algorithm):
     assert all(tensor.isfinite().all() for tensor in after.values())
 
 
-def test_a_run_on_a_gpu_resumes_exactly(data, tmp_path):
+def test_a_run_on_a_gpu_resumes_where_it_stopped(data, tmp_path):
     settings = tiny(*WIDE, "training.precision=bf16", "training.steps=12", "checkpoint.every=6")
-    whole = Recording(settings, data, tmp_path / "whole")
+    whole = RecordedRun(settings, data, tmp_path / "whole")
     whole.train()
-    first = Recording(settings, data, tmp_path / "parts")
+    first = RecordedRun(settings, data, tmp_path / "parts")
     first.on_event = lambda event: setattr(first.stop, "requested", isinstance(event, StepDone))
     assert first.train() == "interrupted"
-    second = Recording(settings, data, tmp_path / "parts")
+    second = RecordedRun(settings, data, tmp_path / "parts")
     assert second.train() == "finished"
     steps = [event.step for event in (*first.of(StepDone), *second.of(StepDone))]
     assert steps == list(range(1, 13))
     assert all(event.step_s > 0 for event in whole.of(StepDone))
-    assert second.of(StepDone)[-1].loss == pytest.approx(whole.of(StepDone)[-1].loss, rel=1e-2)
+    assert second.losses[-1] == pytest.approx(whole.losses[-1], rel=1e-2)

@@ -13,10 +13,10 @@ from dragoman.training.ema import EMA
 from dragoman.training.optimizer import Optimizer
 from dragoman.training.replica import Replica
 
-from .conftest import tiny
+from ..small import tiny
 
 
-def replica(seed: int, *, averaged: bool) -> Replica:
+def build(seed: int, *, averaged: bool) -> Replica:
     torch.manual_seed(seed)
     model = Transformer(Architecture(vocabulary=16, **tiny().model.model_dump()))
     settings = ExchangeSettings(method="local", every=1)
@@ -25,16 +25,16 @@ def replica(seed: int, *, averaged: bool) -> Replica:
     return Replica(model, Optimizer(model, OptimizerSettings()), EMA(model, 0.9) if averaged else None, exchange)
 
 
-def take_step(replica: Replica, number: int) -> None:
-    """A step with gradients that its number makes."""
+def take_step(trained: Replica, number: int) -> None:
+    """Take a step with random gradients that depend on its number."""
     generator = torch.Generator().manual_seed(number)
-    for parameter in replica.model.parameters():
+    for parameter in trained.model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator)
-    replica.exchange.all_reduce(StepStats(torch.ones(2), 10, [0.0], [0.0]), 10)
-    replica.optimizer.step(0.01)
-    if replica.ema is not None:
-        replica.ema.update(number)
-    replica.exchange.synchronize(flush=True)
+    trained.exchange.all_reduce(StepStats(torch.ones(2), 10, [0.0], [0.0]), 10)
+    trained.optimizer.step(0.01)
+    if trained.ema is not None:
+        trained.ema.update(number)
+    trained.exchange.synchronize(flush=True)
 
 
 def tensors(snapshot: Snapshot) -> dict[str, Tensor]:
@@ -47,8 +47,8 @@ def same(one: Snapshot, other: Snapshot) -> bool:
 
 
 @pytest.mark.parametrize("averaged", [False, True])
-def test_a_replica_that_takes_anothers_place_goes_on_as_the_other_does(averaged):
-    whole, other = replica(1, averaged=averaged), replica(2, averaged=averaged)
+def test_a_restored_replica_continues_like_the_original(averaged):
+    whole, other = build(1, averaged=averaged), build(2, averaged=averaged)
     take_step(whole, 1)
     take_step(other, 5)
     other.restore(whole.snapshot())
@@ -58,8 +58,8 @@ def test_a_replica_that_takes_anothers_place_goes_on_as_the_other_does(averaged)
 
 
 @pytest.mark.parametrize("averaged", [False, True])
-def test_a_snapshot_can_be_returned_to_more_than_once(averaged):
-    trained = replica(1, averaged=averaged)
+def test_a_snapshot_can_be_restored_more_than_once(averaged):
+    trained = build(1, averaged=averaged)
     take_step(trained, 1)
     kept = trained.snapshot()
     outcomes = []
@@ -71,8 +71,8 @@ def test_a_snapshot_can_be_returned_to_more_than_once(averaged):
     assert not same(outcomes[0], kept)
 
 
-def test_what_people_translate_with_is_the_running_average():
-    trained = replica(1, averaged=True)
+def test_the_weights_of_a_snapshot_are_the_moving_average():
+    trained = build(1, averaged=True)
     take_step(trained, 1)
     snapshot = trained.snapshot()
     name, weights = next(iter(snapshot.weights.items()))

@@ -14,7 +14,7 @@ def schedule(policy: str, **changes: object) -> ScheduleSettings:
     return ScheduleSettings(**{"policy": policy, "learning_rate": 0.01, "warmup_steps": 100, **changes})
 
 
-def test_the_original_policy_has_the_original_values():
+def test_inverse_sqrt_has_the_values_of_the_original_recipe():
     """d_model^-0.5 * min(step^-0.5, step * warmup^-1.5), times 2, as in the original recipe."""
     assert inverse_sqrt(8000, 2.0, 8000, 512) == pytest.approx(2 * 512**-0.5 * 8000**-0.5)
     assert inverse_sqrt(4000, 2.0, 8000, 512) == pytest.approx(inverse_sqrt(8000, 2.0, 8000, 512) / 2)
@@ -22,7 +22,7 @@ def test_the_original_policy_has_the_original_values():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_rate_grows_linearly_while_warming_up(policy):
+def test_the_learning_rate_grows_linearly_during_warm_up(policy):
     settings = schedule(policy)
     quarter, half, whole = (learning_rate_at(step, settings, 1000, 64) for step in (25, 50, 100))
     assert half == pytest.approx(2 * quarter)
@@ -30,16 +30,16 @@ def test_the_rate_grows_linearly_while_warming_up(policy):
 
 
 @pytest.mark.parametrize(("policy", "middle", "last"), [("linear", 0.5, 0), ("cosine", 0.5, 0), ("constant", 1, 1)])
-def test_decay_reaches_half_way_and_the_end_as_its_name_says(policy, middle, last):
+def test_each_policy_has_its_value_at_half_way_and_at_the_end(policy, middle, last):
     settings = schedule(policy)
     assert learning_rate_at(550, settings, 1000, 64) == pytest.approx(middle * settings.learning_rate)
     assert learning_rate_at(1000, settings, 1000, 64) == pytest.approx(last * settings.learning_rate, abs=1e-9)
 
 
-def test_warmup_stable_decay_is_flat_and_falls_at_the_end():
+def test_warmup_stable_decay_is_constant_and_decays_at_the_end():
     settings = schedule("warmup_stable_decay", decay_fraction=0.2)
-    flat = [learning_rate_at(step, settings, 1000, 64) for step in (101, 800)]
-    assert flat == [settings.learning_rate] * 2
+    constant = [learning_rate_at(step, settings, 1000, 64) for step in (101, 800)]
+    assert constant == [settings.learning_rate] * 2
     assert learning_rate_at(901, settings, 1000, 64) == pytest.approx(settings.learning_rate / 2)
     assert 0 < learning_rate_at(1000, settings, 1000, 64) < settings.learning_rate / 100
 
@@ -47,7 +47,7 @@ def test_warmup_stable_decay_is_flat_and_falls_at_the_end():
 @given(
     st.sampled_from(POLICIES), st.integers(1, 10_000), st.integers(0, 5000), st.integers(1, 10_000), st.floats(0.05, 1)
 )
-def test_the_rate_is_finite_and_never_negative_or_above_its_peak(policy, step, warmup, total, share):
+def test_the_learning_rate_is_finite_and_between_zero_and_its_peak(policy, step, warmup, total, share):
     settings = schedule(policy, warmup_steps=warmup, decay_fraction=share)
     rate = learning_rate_at(step, settings, total, 64)
     assert math.isfinite(rate)

@@ -14,7 +14,7 @@ def exits(monkeypatch) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_asks_and_the_handlers_are_put_back(exits, number):
+def test_the_first_signal_requests_a_stop_and_handlers_are_restored(exits, number):
     before = signal.getsignal(number)
     stop = StopSignal()
     with stop.listening():
@@ -24,7 +24,7 @@ def test_the_first_signal_asks_and_the_handlers_are_put_back(exits, number):
     assert signal.getsignal(number) is before
 
 
-def test_a_second_ctrl_c_leaves_at_once(exits):
+def test_a_second_ctrl_c_exits_at_once(exits):
     stop = StopSignal()
     with stop.listening():
         signal.raise_signal(signal.SIGINT)
@@ -34,7 +34,7 @@ def test_a_second_ctrl_c_leaves_at_once(exits):
     assert exits == [EXIT_AT_ONCE]
 
 
-def test_an_agent_that_repeats_sigterm_is_no_reason_to_leave_unsaved(exits):
+def test_a_repeated_sigterm_does_not_exit_before_saving(exits):
     stop = StopSignal()
     with stop.listening():
         for _ in range(3):
@@ -43,7 +43,7 @@ def test_an_agent_that_repeats_sigterm_is_no_reason_to_leave_unsaved(exits):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_that_is_ignored_stays_ignored(exits, number):
+def test_an_ignored_signal_stays_ignored(exits, number):
     before = signal.signal(number, signal.SIG_IGN)
     try:
         stop = StopSignal()

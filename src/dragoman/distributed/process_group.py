@@ -53,7 +53,7 @@ class Member:
 
 
 class WorkersLostError(Exception):
-    """A collective failed because workers are gone."""
+    """A collective failed because workers were lost."""
 
     def __init__(self, missing: Sequence[tuple[Member, str]], reason: str) -> None:
         names = ", ".join(f"{member} ({activity})" for member, activity in missing) or "a worker"
@@ -212,7 +212,7 @@ class WorkerProcessGroup:
                 self._on_stall(self._peer_activities())
 
     def _workers_lost(self, reason: str) -> WorkersLostError:
-        """The error of a failed collective, with all workers that are known to be gone."""
+        """The error of a failed collective, with all workers that are known to be lost."""
         lost = self._heartbeat.find_lost()
         return WorkersLostError(
             [(member, activity) for member, activity in self._peer_activities() if member.name in lost], reason

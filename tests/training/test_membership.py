@@ -1,0 +1,260 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dragoman.batching.data_loader import BatchStream, DataLoader
+from dragoman.corpus.dataset import DataSet
+from dragoman.distributed import choose_exchange
+from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.process_group import WorkersLostError
+from dragoman.distributed.step_stats import StepStats
+from dragoman.errors import DragomanError
+from dragoman.events import (
+    CheckpointRejected,
+    CollectiveStalled,
+    Event,
+    ExchangeChosen,
+    RolledBack,
+    RunEnded,
+    RunStarted,
+    SharesChanged,
+    StepDone,
+    WorkersLost,
+)
+from dragoman.model.architecture import Architecture
+from dragoman.model.model_folder import ModelDescription
+from dragoman.model.precision import Precision
+from dragoman.settings import Settings
+from dragoman.step_model import PLAIN, ExchangeChoice
+from dragoman.telemetry.step_timing import StepTimer
+from dragoman.training.checkpoint import Checkpoints
+from dragoman.training.membership import MAX_ROLLBACKS, Membership
+from dragoman.training.replica import build_replica
+from dragoman.training.step_log import StepLog
+from dragoman.training.train_step import TrainStep
+
+from ..distributed.fake_cluster import FakeCluster
+from ..distributed.thread_workers import ThreadWorkers
+from ..small import tiny
+from .recorded_run import RecordedRun, inject_nan_losses
+
+
+class Member:
+    """One worker's membership, with everything it coordinates."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, data: DataSet, folder: Path) -> None:
+        self.events: list[Event] = []
+        self.worlds: list[list[str]] = []
+        architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
+        self.replica = build_replica(settings, architecture, cluster)
+        loader = DataLoader(data.pairs("train"), data.tokenizer, settings.batch.tokens, 1, settings.batch.tokens)
+        self.batches = BatchStream(loader)
+        record = self.events.append
+        description = ModelDescription(architecture, data.languages, settings.decoding, data.tokenizer)
+        timer = StepTimer()
+        self.membership = Membership(
+            settings,
+            cluster,
+            self.replica,
+            TrainStep(
+                self.replica.model,
+                loader,
+                Precision.choose(settings, cluster.device),
+                settings.training,
+                cluster.device,
+                record,
+            ),
+            self.batches,
+            Checkpoints(folder / "checkpoints", description, settings.checkpoint, record),
+            StepLog(cluster, timer.take, record),
+            timer,
+            record,
+            on_new_world=lambda workers: self.worlds.append(list(workers)),
+        )
+
+    def set_step(self, step: int) -> None:
+        """Pretend that this worker has trained up to a step."""
+        self.replica.state = replace(self.replica.state, step=step)
+        with torch.no_grad():
+            for parameter in self.replica.model.parameters():
+                parameter.fill_(float(step))
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def run_members(
+    data: DataSet,
+    folder: Path,
+    work: Callable[[Cluster, Member], object],
+    *hosts: str,
+    settings: Settings | None = None,
+) -> list[Member]:
+    """Call `work` on every worker of a world with one worker for each host."""
+
+    def run(cluster: Cluster) -> Member:
+        member = Member(cluster, settings or tiny(), data, folder / cluster.host)
+        try:
+            work(cluster, member)
+        finally:
+            member.batches.close()
+        return member
+
+    with ThreadWorkers(*hosts) as workers:
+        return workers(run)
+
+
+@pytest.fixture
+def elastic_member(data, tmp_path):
+    cluster = FakeCluster(elastic=True)
+    member = Member(cluster, tiny("exchange.method=local"), data, tmp_path)
+    yield member
+    member.batches.close()
+    cluster.close()
+
+
+LOST = WorkersLostError([], "no heartbeat")
+
+
+def test_workers_that_are_behind_get_the_state_of_the_one_furthest_ahead(data, tmp_path):
+    def work(cluster: Cluster, member: Member) -> None:
+        member.set_step([3, 7, 0][cluster.rank])
+        member.membership.sync()
+
+    for member in run_members(data, tmp_path, work, "a", "b", "c"):
+        assert member.replica.state.step == 7
+        assert all(bool((parameter == 7).all()) for parameter in member.replica.model.parameters())
+
+
+def test_a_new_world_is_announced_once(data, tmp_path):
+    def work(cluster: Cluster, member: Member) -> None:
+        member.membership.sync()
+        member.membership.sync()
+
+    for member in run_members(data, tmp_path, work, "a", "b"):
+        assert member.worlds == [["worker 0 on a", "worker 1 on b"]]
+
+
+def test_two_machines_write_checkpoints(data, tmp_path):
+    writers = {}
+
+    def work(cluster: Cluster, member: Member) -> None:
+        member.membership.sync()
+        writers[cluster.rank] = member.membership.writes_checkpoints
+
+    run_members(data, tmp_path, work, "a", "a", "b", "c")
+    assert writers == {0: True, 1: False, 2: True, 3: False}
+
+
+def test_fixed_shares_belong_to_workers(data, tmp_path):
+    tokens = {}
+
+    def work(cluster: Cluster, member: Member) -> None:
+        member.membership.sync()
+        tokens[cluster.rank] = next(member.batches).worker_target_tokens
+
+    run_members(data, tmp_path, work, "a", "b", settings=tiny("training.shares=[3,1]"))
+    assert tokens[0] > 2 * tokens[1]
+
+
+def test_shares_follow_the_speeds_of_machines(data, tmp_path):
+    batches = {}
+
+    def work(cluster: Cluster, member: Member) -> None:
+        member.membership.sync()
+        for _ in range(20):
+            member.membership.rebalance(StepStats(torch.zeros(2), 1, [3.0, 1.0], [3.0, 1.0]))
+        batches[cluster.rank] = next(member.batches)
+
+    settings = tiny("exchange.method=plain")
+    for member in run_members(data, tmp_path, work, "slow", "fast", settings=settings):
+        assert member.of(SharesChanged)[0].shares == pytest.approx([0.25, 0.75])
+    assert batches[0].worker_target_tokens < batches[1].worker_target_tokens
+
+
+def test_a_chosen_exchange_is_recorded(data, tmp_path):
+    settings = tiny("exchange.method=bf16")
+    members = run_members(data, tmp_path, lambda _, member: member.membership.sync(), "a", "b", settings=settings)
+    assert [event.method for member in members for event in member.of(ExchangeChosen)] == ["bf16", "bf16"]
+
+
+def test_after_a_loss_local_steps_return_to_the_last_synchronisation(elastic_member):
+    elastic_member.membership.sync()
+    elastic_member.set_step(9)
+    elastic_member.membership.recover(LOST)
+    assert elastic_member.replica.state.step == 0
+    assert not elastic_member.batches.is_open
+    assert elastic_member.of(WorkersLost)[0].reason == "no heartbeat"
+
+
+def test_the_recovery_point_is_the_last_synchronisation(elastic_member):
+    elastic_member.membership.sync()
+    elastic_member.set_step(5)
+    elastic_member.membership.keep_recovery_point()
+    elastic_member.set_step(9)
+    elastic_member.membership.recover(LOST)
+    assert elastic_member.replica.state.step == 5
+
+
+def test_the_recovery_point_is_dropped_with_the_local_method(elastic_member, monkeypatch):
+    elastic_member.membership.sync()
+    monkeypatch.setattr(choose_exchange, "decide", lambda *_: ExchangeChoice(PLAIN))
+    elastic_member.membership.choose_exchange()
+    elastic_member.set_step(9)
+    elastic_member.membership.recover(LOST)
+    assert elastic_member.replica.state.step == 9
+
+
+def test_a_static_world_does_not_recover_from_a_loss(data, tmp_path):
+    cluster = FakeCluster()
+    member = Member(cluster, tiny(), data, tmp_path)
+    with pytest.raises(WorkersLostError):
+        member.membership.recover(LOST)
+    assert member.of(WorkersLost)
+    cluster.close()
+
+
+def test_a_stalled_collective_is_recorded_with_the_activity_of_workers(data, tmp_path):
+    cluster = FakeCluster()
+    member = Member(cluster, tiny(), data, tmp_path)
+    cluster.on_stall([(cluster.members[0], "step 4, computing")])
+    assert member.of(CollectiveStalled)[0].workers == [f"worker 0 on {cluster.host} (step 4, computing)"]
+    cluster.close()
+
+
+def test_a_damaged_checkpoint_is_rejected_and_the_previous_one_is_resumed(data, tmp_path):
+    RecordedRun(tiny("training.steps=8"), data, tmp_path).train()
+    weights = tmp_path / "checkpoints" / "step-00000008" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    run = RecordedRun(tiny(), data, tmp_path)
+    run.train()
+    assert run.of(CheckpointRejected)[0].name == "step-00000008"
+    assert run.of(RunStarted)[0].resumed_step == 5
+
+
+def test_consecutive_skips_roll_back_with_a_lower_learning_rate(data, tmp_path, monkeypatch):
+    run = RecordedRun(tiny("training.max_skipped_steps=3"), data, tmp_path)
+    inject_nan_losses(monkeypatch, range(6, 9), run)
+    assert run.train() == "finished"
+    (rollback,) = run.of(RolledBack)
+    assert (rollback.from_step, rollback.to_step, rollback.learning_rate_factor) == (8, 5, 0.5)
+    learning_rates = {event.step: event.learning_rate for event in run.of(StepDone)}
+    assert learning_rates[6] == pytest.approx(learning_rates[5] / 2)
+
+
+def test_a_run_that_keeps_diverging_ends_after_the_last_rollback(data, tmp_path, monkeypatch):
+    run = RecordedRun(tiny("training.max_skipped_steps=2"), data, tmp_path)
+    inject_nan_losses(monkeypatch, range(6, 1000), run)
+    assert run.train() == "diverged"
+    assert len(run.of(RolledBack)) == MAX_ROLLBACKS
+    assert run.of(RunEnded)[0].reason == "diverged"
+
+
+def test_divergence_before_the_first_checkpoint_is_an_error_with_a_remedy(data, tmp_path, monkeypatch):
+    run = RecordedRun(tiny("training.max_skipped_steps=2"), data, tmp_path)
+    inject_nan_losses(monkeypatch, range(1, 1000), run)
+    with pytest.raises(DragomanError, match=r"lower schedule\.learning_rate"):
+        run.train()
