@@ -1,4 +1,5 @@
 import io
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -6,14 +7,17 @@ from rich.console import Console
 
 import dragoman
 from dragoman.commands import demo
+from dragoman.corpus.demo import generate
 
 from ..command_line import run_command as run
 from ..small import TINY
 
+CATALOG = Path(dragoman.__file__).parent / "corpus" / "catalog"
+
 
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory) -> tuple[str, str]:
-    """A demo so short that it learns nothing: the road is what is tested."""
+def finished_demo(tmp_path_factory) -> tuple[str, str]:
+    """Folder and output of a demo that is too short to learn anything."""
     out = tmp_path_factory.mktemp("demo")
     console = Console(file=io.StringIO(), width=100)
     demo.run(out, 1, console, [*TINY, "checkpoint.average=2", "batch.tokens=400"])
@@ -21,17 +25,17 @@ def walked(tmp_path_factory) -> tuple[str, str]:
 
 
 @pytest.mark.system
-def test_the_demo_walks_the_whole_road(walked):
-    out, text = walked
+def test_the_demo_runs_the_full_pipeline(finished_demo):
+    out, text = finished_demo
     assert (Path(out) / "run" / "report.html").exists()
-    for part in ("1. Prepare", "2. Train", "3. Score", "4. Translate", "5. Understand", "BLEU", "What next"):
+    for part in ("1. Prepare", "2. Train", "3. Score", "4. Translate", "5. Understand", "BLEU", "Next"):
         assert part in text
-    assert all(sentence in text for sentence in demo.SENTENCES)
+    assert all(source in text for source, _ in demo.EXAMPLES)
 
 
 @pytest.mark.system
-def test_a_run_translates_scores_and_can_be_looked_into(walked):
-    out, _ = walked
+def test_a_run_can_be_translated_with_scored_and_inspected(finished_demo):
+    out, _ = finished_demo
     lines = "The dog sleeps.\n\n  \nOn\u2028two lines?\n" + "word " * 600 + "\n"
     translated = run("translate", f"{out}/run", stdin=lines)
     assert translated.returncode == 0, translated.stderr
@@ -50,8 +54,8 @@ def test_a_run_translates_scores_and_can_be_looked_into(walked):
 
 
 @pytest.mark.system
-def test_mistakes_of_a_translator_are_told_in_a_sentence(walked, tmp_path):
-    out, _ = walked
+def test_errors_of_translate_and_score_are_one_sentence(finished_demo, tmp_path):
+    out, _ = finished_demo
     cases = [
         (("translate", str(tmp_path)), "There is no model in"),
         (("translate", f"{out}/run", "missing.txt"), "missing.txt cannot be read"),
@@ -65,3 +69,13 @@ def test_mistakes_of_a_translator_are_told_in_a_sentence(walked, tmp_path):
         assert done.returncode == 2, arguments
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_the_examples_are_in_the_grammar_of_the_demo_corpus_but_not_in_its_training_data():
+    description = tomllib.loads((CATALOG / "demo.toml").read_text())
+    training = description["train"][0]
+    pairs = set(generate(training["sentences"], seed=training["seed"]).train)
+    words = {word for pair in pairs for sentence in pair for word in sentence.split()}
+    for source, reference in demo.EXAMPLES:
+        assert (source, reference) not in pairs
+        assert {*source.split(), *reference.split()} <= words

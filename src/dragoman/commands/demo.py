@@ -1,4 +1,4 @@
-"""`dragoman demo`: the whole road on a corpus that needs no download, with a word on each part of it."""
+"""`dragoman demo`: the full pipeline on a generated corpus that needs no download."""
 
 import time
 from collections.abc import Sequence
@@ -12,43 +12,63 @@ from dragoman.commands.typer_app import escape, open_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-RECIPE = "tiny"
-SENTENCES = (
-    "The old teacher reads a long book in the garden.",
-    "Why did the children not eat the soup yesterday?",
-    "Tomorrow my sister will give the doctor a red umbrella.",
-    "He must call the friendly engineer because the car is too expensive.",
-    "On 3 May 2021 three students bought 17 apples.",
+    from dragoman.corpus.dataset import DataSet
+    from dragoman.decoding.line_translator import LineTranslator
+
+RECIPE = "demo"
+EXAMPLES = (
+    ("The old teacher reads a long book in the garden.", "Der alte Lehrer liest ein langes Buch im Garten."),
+    (
+        "Why did the children not eat the soup yesterday?",
+        "Warum haben die Kinder die Suppe gestern nicht gegessen?",
+    ),
+    (
+        "Tomorrow my sister will give the doctor a red umbrella.",
+        "Morgen wird meine Schwester dem Arzt einen roten Regenschirm geben.",
+    ),
+    (
+        "He has to call the friendly engineer because the car is expensive.",
+        "Er muss den freundlichen Ingenieur anrufen, weil das Auto teuer ist.",
+    ),
+    (
+        "On 3 May 2021 the students bought twelve apples.",
+        "Am 3. Mai 2021 haben die Studenten zwölf Äpfel gekauft.",
+    ),
 )
+"""English sentences that the demo translates, with their references. None of them is in the training data."""
 
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the data and the run.")] = Path("runs/demo"),
     workers: Annotated[int, typer.Option(min=1, max=64, help="Workers on this machine.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, max=10**9, help="Seed of the weights and of the batches.")] = 1,
 ) -> None:
-    """Walk the whole road on a small corpus: prepare, train, evaluate, translate. A few minutes on two cores.
+    """Run the full pipeline on a small generated corpus: prepare, train, score, translate, report.
 
-    **Example**
+    It takes two to three minutes on two cores. An interrupted demo resumes.
+
+    **Examples**
 
         dragoman demo
+
+        dragoman demo --out runs/second --seed 2
     """
-    run(out, workers, open_console())
+    run(out, workers, open_console(), [f"training.seed={seed}", f"batch.seed={seed}"])
 
 
 def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = ()) -> None:
-    """Prepare, train, score, translate and report. A demo that was interrupted goes on."""
+    """Prepare, train, score, translate and report, with a heading and the equivalent command for each."""
     from dragoman.commands.dataset_table import show_splits
     from dragoman.commands.report import write_report
     from dragoman.corpus import catalog
     from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.preparation import prepare
-    from dragoman.decoding import scoring
     from dragoman.decoding.translator import load
     from dragoman.decoding.validation_scorer import make_scorer
     from dragoman.launch import local_launcher
     from dragoman.number_format import span
     from dragoman.recipe import resolve
-    from dragoman.terminal import progress_bars, table
+    from dragoman.terminal import progress_bars
     from dragoman.training.worker import TrainingJob
 
     started = time.perf_counter()
@@ -66,41 +86,54 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
         TrainingJob(settings, data_path, run_path, local_launcher.worker_threads(workers)), workers, make_scorer
     )
     if reason == "interrupted":
-        console.print("The same command goes on from here.")
+        console.print("Run the same command again to resume.")
         return
 
     _heading(console, "3. Score", f"dragoman score {run_path} --data {data_path}")
     translator = load(run_path)
+    _score(translator, data, console)
+
+    _heading(console, "4. Translate", f"dragoman translate {run_path}")
+    for (source, _), text in zip(EXAMPLES, translator.translate([source for source, _ in EXAMPLES]), strict=True):
+        console.print(f"  {escape(source)}\n  [bold]{escape(text)}[/bold]\n", highlight=False)
+
+    _heading(console, "5. Understand", f"dragoman report {run_path}")
+    write_report([run_path], None, console)
+
+    console.print(f"\nThis took {span(time.perf_counter() - started)}. Next:", highlight=False)
+    _show_next_commands(run_path, console)
+
+
+def _score(translator: "LineTranslator", data: "DataSet", console: "Console") -> None:
+    from dragoman.decoding import scoring
+    from dragoman.terminal import progress_bars
+
     sources, references = data.text("test")
     translations: list[str] = []
     with progress_bars(console) as progress:
         for translation in translator.translate_stream(sources, look_ahead=100):
             translations.append(translation.text)
             progress("Translating the test set", len(translations), len(sources))
-    found = scoring.score(translations, references)
-    exact = sum(mine == theirs for mine, theirs in zip(translations, references, strict=True))
+    score = scoring.score(translations, references)
+    exact = sum(ours == reference for ours, reference in zip(translations, references, strict=True))
     console.print(
-        f"On {len(sources)} sentences with combinations of words that it has never seen: "
-        f"[bold]BLEU {found.bleu.value:.1f}[/bold], chrF {found.chrf.value:.1f}; {exact} are the reference exactly.",
+        f"On {len(sources)} test sentences with word combinations that are not in the training data: "
+        f"[bold]BLEU {score.bleu.value:.1f}[/bold], chrF {score.chrf.value:.1f}; {exact} equal the reference.",
         highlight=False,
     )
 
-    _heading(console, "4. Translate", f"dragoman translate {run_path}")
-    for source, text in zip(SENTENCES, translator.translate(SENTENCES), strict=True):
-        console.print(f"  {escape(source)}\n  [bold]{escape(text)}[/bold]\n", highlight=False)
 
-    _heading(console, "5. Understand", f"dragoman report {run_path}")
-    write_report([run_path], None, console)
+def _show_next_commands(run_path: Path, console: "Console") -> None:
+    from dragoman.terminal import table
 
-    console.print(f"\nThat took {span(time.perf_counter() - started)}. What next:", highlight=False)
-    following = table("", "")
-    following.show_header = False
-    following.add_row(f"  dragoman translate {run_path}", "type sentences of your own")
-    following.add_row(f"  dragoman watch {run_path}", "the report as a live page")
-    following.add_row(f"  dragoman inspect {run_path}", "what the run is made of")
-    following.add_row(f"  tensorboard --logdir {run_path}", "its curves")
-    following.add_row("  dragoman prepare --list", "corpora to train on in earnest")
-    console.print(following)
+    commands = table("", "")
+    commands.show_header = False
+    commands.add_row(f"  dragoman translate {run_path}", "translate your own sentences")
+    commands.add_row(f"  dragoman watch {run_path}", "open the report as a live page")
+    commands.add_row(f"  dragoman inspect {run_path}", "list evaluations and checkpoints")
+    commands.add_row(f"  tensorboard --logdir {run_path}", "plot the curves")
+    commands.add_row("  dragoman prepare --list", "list corpora for real training")
+    console.print(commands)
 
 
 def _heading(console: "Console", title: str, command: str) -> None:
