@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.command_line import make_parser
 from benchmarks.reporting import Figure, print_figures
-from dragoman.batching.plan import plan_epoch
+from dragoman.batching.batch_plan import plan_epoch
 from dragoman.corpus.shards import Pairs, write_shard
 
 SHARDS = 10

@@ -27,14 +27,14 @@ from benchmarks.command_line import make_parser
 from benchmarks.reporting import print_json, print_row
 from benchmarks.timing import measure_s
 from benchmarks.toy_models import TextPairs
-from dragoman.batching.packing import Batch, pack_sentences
+from dragoman.batching.packed_batch import Batch, pack_sentences
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import PAD_ID
 from dragoman.decoding import scoring
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
+from dragoman.decoding.length_rules import EXTRA_LENGTH
 from dragoman.decoding.line_translator import make_batches
-from dragoman.decoding.search_limits import EXTRA_LENGTH
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.decoding.translator import find_model
 from dragoman.export.exporter import export

@@ -22,7 +22,7 @@ from benchmarks.command_line import NO_EVALUATION, dragoman_command, run_dragoma
 from benchmarks.host_runs import EQUAL_SHARES, HostLauncher
 from dragoman.corpus import demo
 from dragoman.corpus.shards import Pairs
-from dragoman.decoding.translation_judge import make_judge
+from dragoman.decoding.validation_scorer import make_scorer
 from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
 from dragoman.insight.run_history import read_history
@@ -187,7 +187,7 @@ def _input_bound(data: Path) -> RunDiagnosis:
         Pairs.gather = wait_and_gather  # type: ignore[method-assign]
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                worker.train(TrainingJob(settings, data, out), make_judge, open_sinks)
+                worker.train(TrainingJob(settings, data, out), make_scorer, open_sinks)
         finally:
             Pairs.gather = gather  # type: ignore[method-assign]
         return RunDiagnosis.of(RunFolder(out))

@@ -31,7 +31,7 @@ from benchmarks.huggingface_marianmt import MarianTrainer
 from benchmarks.reporting import Figure, print_figures
 from benchmarks.timing import measure_s, median_s
 from dragoman.batching.data_loader import DataLoader, Position, WorkerBatch
-from dragoman.batching.packing import pack_sentences
+from dragoman.batching.packed_batch import pack_sentences
 from dragoman.corpus.tokenizer import PAD_ID
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.line_translator import make_batches

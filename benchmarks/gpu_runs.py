@@ -14,8 +14,8 @@ import torch
 from benchmarks.command_line import NO_EVALUATION, run_dragoman
 from benchmarks.corpora import EUROPARL, LANGUAGES, MULTI30K, NEWSTEST, read_split, split_files
 from dragoman.corpus.dataset import DataSet
-from dragoman.decoding.translation_judge import make_judge
 from dragoman.decoding.translator import load
+from dragoman.decoding.validation_scorer import make_scorer
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.launch import local_launcher
 from dragoman.recipe import resolve
@@ -95,5 +95,5 @@ class GpuBench:
         job = TrainingJob(resolve(recipe, [*NO_EVALUATION, *settings]).settings, data.path, folder)
         started_at = time.perf_counter()
         with contextlib.redirect_stdout(io.StringIO()):
-            local_launcher.train(job, workers=1, make_judge=make_judge)
+            local_launcher.train(job, workers=1, make_scorer=make_scorer)
         return GpuRun(folder, time.perf_counter() - started_at, torch.cuda.max_memory_allocated())

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import measure_s
-from dragoman.batching.plan import plan_epoch
+from dragoman.batching.batch_plan import plan_epoch
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import PAD_ID
 

@@ -43,9 +43,9 @@ from dragoman.events import (
     RunStarted,
     StepDone,
 )
-from dragoman.insight.forecast import estimate_remaining_time
 from dragoman.insight.report_writer import REPORT_FILE
 from dragoman.insight.run_history import build_history
+from dragoman.insight.time_and_cost import estimate_remaining_time
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.telemetry.sensors import Sensors

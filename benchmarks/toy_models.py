@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from dragoman.batching.packing import Batch, pack_sentences
+from dragoman.batching.packed_batch import Batch, pack_sentences
 from dragoman.corpus import demo
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer, count_words, train

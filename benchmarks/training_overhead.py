@@ -15,7 +15,7 @@ from benchmarks.command_line import make_parser
 from benchmarks.corpora import prepare_demo
 from benchmarks.reporting import Figure, print_figures
 from dragoman.corpus.dataset import DataSet
-from dragoman.decoding.translation_judge import make_judge
+from dragoman.decoding.validation_scorer import make_scorer
 from dragoman.distributed.cluster import join_cluster
 from dragoman.event_log import EventLog
 from dragoman.events import CheckpointSaved, Event, StepDone
@@ -54,7 +54,7 @@ def train_in_process(settings: Settings, data: DataSet, run: RunFolder) -> tuple
     cluster = join_cluster()
     recorder = EventRecorder(run, EventLog(run.events_of(0)), cluster, lambda first: open_sinks(run, settings, first))
     timed = TimedRecorder(recorder)
-    trainer = Trainer(settings, data, run, cluster, make_judge(settings, data), timed, recorder.event_sync)
+    trainer = Trainer(settings, data, run, cluster, make_scorer(settings, data), timed, recorder.event_sync)
     trainer.train(StopSignal())
     recorder.close()
     cluster.close()

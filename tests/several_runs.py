@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from dragoman.decoding.translation_judge import make_judge
+from dragoman.decoding.validation_scorer import make_scorer
 from dragoman.launch import local_launcher
 from dragoman.recipe import resolve
 from dragoman.training.worker import TrainingJob
@@ -20,7 +20,7 @@ def main() -> None:
         # Addresses of the run before are still in the store: workers look only at those of the present attempt.
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)
         settings = resolve("tiny", overrides).settings
-        local_launcher.train(TrainingJob(settings, data, folder / name, threads=1), 2, make_judge)
+        local_launcher.train(TrainingJob(settings, data, folder / name, threads=1), 2, make_scorer)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
-CountOrNone = Annotated[int, Field(ge=0, le=10**12)]
+CountOrZero = Annotated[int, Field(ge=0, le=10**12)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 PositiveFloat = Annotated[float, Field(gt=0, le=1e9)]
 RuleName = Literal[
@@ -33,11 +33,11 @@ class Section(BaseModel):
 class CorpusSettings(Section):
     """Held-out pairs for corpora without a validation or test set of their own."""
 
-    seed: CountOrNone = 1
+    seed: CountOrZero = 1
     """Seed of the shuffle, the held-out split and the tokenizer's sample."""
-    valid_pairs: CountOrNone = 2000
+    valid_pairs: CountOrZero = 2000
     """Pairs held out for validation, at most a tenth of the corpus; ignored if the corpus has a validation set."""
-    test_pairs: CountOrNone = 0
+    test_pairs: CountOrZero = 0
     """Pairs held out for testing, at most a tenth of the corpus; ignored if the corpus has a test set."""
 
 
@@ -76,7 +76,7 @@ class BatchSettings(Section):
 
     tokens: Annotated[int, Field(ge=16, le=10**8)] = 25_000
     """Maximum target tokens, and maximum source tokens, of a global batch."""
-    seed: CountOrNone = 1
+    seed: CountOrZero = 1
     """Seed of the shuffling of pairs and batches."""
 
 
@@ -146,7 +146,7 @@ class ScheduleSettings(Section):
     """Shape after the warm-up: inverse square root, constant, linear, cosine, or constant with a late decay."""
     learning_rate: PositiveFloat = 2.0
     """Peak learning rate; with inverse_sqrt the factor f in f * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5)."""
-    warmup_steps: CountOrNone = 8000
+    warmup_steps: CountOrZero = 8000
     """Steps of linear warm-up."""
     decay_fraction: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Final fraction of the steps in which warmup_stable_decay falls to zero."""
@@ -157,13 +157,13 @@ class TrainingSettings(Section):
 
     steps: Count = 50_000
     """Total steps (weight updates) of the run."""
-    seed: CountOrNone = 1
+    seed: CountOrZero = 1
     """Seed of the initial weights and of dropout."""
     label_smoothing: Fraction = 0.1
     """Probability mass that the loss spreads over the whole vocabulary."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision of matrix products: auto is bf16 where the hardware supports it, else fp32."""
-    micro_batch_tokens: CountOrNone = 0
+    micro_batch_tokens: CountOrZero = 0
     """Maximum tokens of a micro-batch; 0 chooses by the available memory."""
     shares: Literal["auto", "equal"] | tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = "auto"
     """Share of each batch by worker, such as [3, 1]; auto adapts to the speeds of several machines."""
@@ -193,13 +193,13 @@ class EvaluationSettings(Section):
 
     every: Count = 4001
     """Steps between evaluations; the last step is always evaluated."""
-    sentences: CountOrNone = 0
+    sentences: CountOrZero = 0
     """Validation sentences to translate for BLEU, from the first on; 0: all."""
     samples: Annotated[int, Field(ge=0, le=100)] = 3
     """Sample translations to show with their references."""
     bleu: bool = True
     """Compute BLEU and chrF, not only the loss."""
-    patience: CountOrNone = 0
+    patience: CountOrZero = 0
     """Evaluations without improvement before training stops early; 0: never."""
     patience_metric: Literal["loss", "bleu", "chrf"] = "loss"
     """Metric that must improve."""
@@ -212,7 +212,7 @@ class CheckpointSettings(Section):
     """Steps between checkpoints; also saved at each evaluation and at the end."""
     keep_last: Count = 3
     """Newest checkpoints to keep, besides the best by loss and the best by BLEU."""
-    average: CountOrNone = 0
+    average: CountOrZero = 0
     """Checkpoints to average at the end, into `checkpoints/averaged`; 0: none."""
     average_of: Literal["last", "best"] = "last"
     """Checkpoints to average: the newest, or the best by validation loss."""

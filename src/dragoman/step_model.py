@@ -68,7 +68,7 @@ class TcpLink:
     round_trip_s: float = 0.0
 
     def ring(self, workers: int) -> RingLink:
-        """The link as a ring of workers will see it: each further worker adds two messages to the way."""
+        """The link as a ring all-reduce uses it. Each further worker adds two messages to its latency."""
         return RingLink(RING_USE * self.bits_per_s, self.round_trip_s * (workers - 1))
 
 
@@ -272,7 +272,7 @@ def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = 
     method = min(candidates, key=conditions.exchange_s)
     interval = max(MIN_INTERVAL, math.ceil(OVERLAP_MARGIN * conditions.exchange_s(method) / compute_s))
     if interval <= MAX_INTERVAL:
-        reason = f"{measured}: weights are synchronised every {interval} steps, behind the computing"
+        reason = f"{measured}: weights are synchronised every {interval} steps, overlapped with computation"
         return ExchangeChoice(replace(method, interval=interval), reason)
     reason = f"{measured}: weights are synchronised every {MAX_INTERVAL} steps, and steps still wait for it"
     return ExchangeChoice(replace(method, interval=MAX_INTERVAL), reason)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dragoman.number_format import count, span
-from dragoman.progress import Progress
+from dragoman.progress_callback import Progress
 
 PLAIN_INTERVAL_S = 10.0
 

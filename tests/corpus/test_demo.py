@@ -28,8 +28,15 @@ from dragoman.corpus.demo.clause_structure import (
 from dragoman.corpus.demo.english import english, noun_form, past_form, third_person
 from dragoman.corpus.demo.english import past_participle as english_participle
 from dragoman.corpus.demo.german import german
+from dragoman.corpus.demo.german_morphology import (
+    CASES,
+    COLUMNS,
+    decline_adjective,
+    decline_noun,
+    infinitive,
+    past_participle,
+)
 from dragoman.corpus.demo.lexicon import Name, Phrase, load_lexicon
-from dragoman.corpus.demo.morphology import CASES, COLUMNS, decline_adjective, decline_noun, infinitive, past_participle
 from dragoman.corpus.demo.numbers_and_dates import clock_time, date, number, price
 from dragoman.corpus.demo.sentence_generator import SentenceGenerator
 

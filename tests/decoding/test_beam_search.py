@@ -13,11 +13,11 @@ from benchmarks.huggingface_m2m100 import generate, make_m2m100
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.batching.packing import Batch, pack_sentences
-from dragoman.decoding import beam_search, search_limits
+from dragoman.batching.packed_batch import Batch, pack_sentences
+from dragoman.decoding import beam_search, length_rules
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.hypotheses import Hypothesis
-from dragoman.decoding.search_limits import length_penalty, max_length
+from dragoman.decoding.length_rules import length_penalty, max_length
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
 from dragoman.model.architecture import Architecture, architecture_of
@@ -96,7 +96,7 @@ def token_lists(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
 def test_a_wide_beam_finds_the_result_of_exhaustive_search(
     alpha: float, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_limits, "EXTRA_LENGTH", 0)
+    monkeypatch.setattr(length_rules, "EXTRA_LENGTH", 0)
     words, longest = [4, 5, 6], 4  # with the end token
     model = random_model(SMALL.replaced(vocabulary=7), seed)
     sources = [[4, 5, 6, 3], [6, 6, 4, 3]]

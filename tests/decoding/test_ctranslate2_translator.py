@@ -9,7 +9,7 @@ import torch
 
 import dragoman
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.decoding.search_limits import length_penalty
+from dragoman.decoding.length_rules import length_penalty
 from dragoman.errors import DragomanError
 from dragoman.export.exporter import export
 

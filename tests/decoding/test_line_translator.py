@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dragoman.batching.packing import pack_sentences
+from dragoman.batching.packed_batch import pack_sentences
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.hypotheses import Hypothesis

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import dragoman
-from dragoman.batching.packing import Packed
+from dragoman.batching.packed_batch import Packed
 from dragoman.corpus.sources import Languages
 from dragoman.decoding import translator as translator_module
 from dragoman.decoding.beam_search import search

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dragoman.distributed.cluster import HOST, StaticCluster, host_name, join_cluster
-from dragoman.distributed.worker_group import WorkersLostError
+from dragoman.distributed.process_group import WorkersLostError
 
 
 @pytest.fixture

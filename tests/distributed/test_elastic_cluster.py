@@ -13,9 +13,9 @@ from typing import TypeVar
 import pytest
 import torch
 
-from dragoman.distributed import elastic_cluster, worker_group
+from dragoman.distributed import elastic_cluster, process_group
 from dragoman.distributed.elastic_cluster import ElasticCluster, LighthouseConnection
-from dragoman.distributed.worker_group import WorkersLostError
+from dragoman.distributed.process_group import WorkersLostError
 
 from .thread_workers import impatient
 
@@ -59,7 +59,7 @@ def _left_behind() -> Iterator[None]:
     """What still waits in groups that were abandoned must have ended before this process does."""
     with impatient():
         yield
-    worker_group._ABANDONED.clear()
+    process_group._ABANDONED.clear()
 
 
 class Workers:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from dragoman.distributed import worker_group
+from dragoman.distributed import process_group
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.worker_group import Member, WorkerGroup
+from dragoman.distributed.process_group import Member, WorkerProcessGroup
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ def impatient() -> Iterator[None]:
     """Groups that are made meanwhile give up what never ends. In tests all workers are of one process, which closes
     its groups one by one: the first would wait for the others, and with the usual patience half an hour."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker_group, "TIMEOUT", timedelta(seconds=10))
+        patch.setattr(process_group, "TIMEOUT", timedelta(seconds=10))
         yield
 
 
@@ -36,7 +36,7 @@ class ThreadCluster(Cluster):
 
     def connect(self, members: Sequence[Member], port: int) -> None:
         store = TCPStore("127.0.0.1", port, is_master=False)
-        self._group = WorkerGroup(
+        self._group = WorkerProcessGroup(
             "threads", store, self.worker, members, self.device, self.heartbeat, self._report_stall
         )
 

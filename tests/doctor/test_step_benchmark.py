@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.doctor import step_benchmark
-from dragoman.doctor.step_benchmark import LONGEST, MOST_FIXED, SyntheticPairs, benchmark, split_pass
+from dragoman.doctor.step_benchmark import LONGEST, MAX_FIXED, SyntheticPairs, benchmark, split_pass
 from dragoman.model.architecture import Architecture, parameter_count
 from dragoman.recipe import resolve
 
@@ -48,7 +48,7 @@ def test_the_time_of_a_pass_is_split_into_a_fixed_cost_and_a_rate(fixed_s, token
     passes = [(float(tokens), fixed_s + tokens / tokens_per_s) for tokens in (fewer, more)]
     pass_s, speed = split_pass(passes)
     assert pass_s + more / speed == pytest.approx(passes[1][1])
-    if fixed_s < MOST_FIXED * passes[1][1] and fewer / tokens_per_s > 1e-6:
+    if fixed_s < MAX_FIXED * passes[1][1] and fewer / tokens_per_s > 1e-6:
         assert pass_s == pytest.approx(fixed_s, rel=1e-3, abs=1e-6)
 
 

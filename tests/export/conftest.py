@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.decoding.translation_judge import make_judge
+from dragoman.decoding.validation_scorer import make_scorer
 from dragoman.launch import local_launcher
 from dragoman.training.worker import TrainingJob
 
@@ -28,5 +28,5 @@ def any_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 def run(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     job = TrainingJob(tiny("checkpoint.average=2"), data.path, folder, 1)
-    assert local_launcher.train(job, workers=1, make_judge=make_judge) == "finished"
+    assert local_launcher.train(job, workers=1, make_scorer=make_scorer) == "finished"
     return folder

@@ -25,7 +25,7 @@ class AgentProcess:
 
     def start(self, *arguments: str, elastic: bool = False) -> None:
         """Start a worker as rank 0."""
-        self.send("start", arguments=arguments, places=[{"RANK": "0"}], run="run", elastic=elastic)
+        self.send("start", arguments=arguments, environments=[{"RANK": "0"}], run="run", elastic=elastic)
 
     def close(self) -> None:
         with self.process:

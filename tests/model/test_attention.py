@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dragoman.batching.packing import SequenceLayout, pack
+from dragoman.batching.packed_batch import SequenceLayout, pack
 from dragoman.model.attention import attend, rotate, rotation_at
 
 HEADS, HEAD_SIZE = 2, 8

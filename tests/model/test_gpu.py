@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dragoman.batching.packing import IGNORED_LABEL, Batch, Packed, SequenceLayout, pack, pack_sentences, pad_to_size
+from dragoman.batching.packed_batch import (
+    IGNORED_LABEL,
+    Batch,
+    Packed,
+    SequenceLayout,
+    pack,
+    pack_sentences,
+    pad_to_size,
+)
 from dragoman.decoding import beam_search
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.special_tokens import SpecialTokens

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dragoman.batching.packing import IGNORED_LABEL
+from dragoman.batching.packed_batch import IGNORED_LABEL
 from dragoman.model import loss as loss_module
 from dragoman.model.loss import linear_cross_entropy
 

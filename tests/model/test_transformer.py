@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dragoman.batching.packing import IGNORED_LABEL, Batch, pack_sentences
+from dragoman.batching.packed_batch import IGNORED_LABEL, Batch, pack_sentences
 from dragoman.model.architecture import Architecture, architecture_of, parameter_count
 from dragoman.model.attention import rotation_at
 from dragoman.model.transformer import Transformer

@@ -26,7 +26,7 @@ def tiny(*overrides: str) -> Settings:
 
 
 class Parrot:
-    """A judge that translates nothing: scores come from the number of times it was asked, rising or as told."""
+    """A scorer that translates nothing: its scores are given, or count its calls."""
 
     def __init__(self, scores: Sequence[float] = ()) -> None:
         self.scores = list(scores)
@@ -44,12 +44,12 @@ class Parrot:
 class Recording:
     """One session of a run in this process, and what it recorded."""
 
-    def __init__(self, settings: Settings, data: DataSet, folder: Path, judge: Parrot | None = None) -> None:
+    def __init__(self, settings: Settings, data: DataSet, folder: Path, scorer: Parrot | None = None) -> None:
         self.events: list[Event] = []
         self.stop = StopSignal()
         self.run = RunFolder(folder)
         self.trainer = Trainer(
-            settings, data, self.run, join_cluster(), judge or Parrot(), self.record, EventSync(self.run)
+            settings, data, self.run, join_cluster(), scorer or Parrot(), self.record, EventSync(self.run)
         )
         self.on_event = lambda event: None
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from dragoman.decoding.translation_judge import BeamSearchJudge
+from dragoman.decoding.validation_scorer import ValidationScorer
 from dragoman.events import MicroBatchesSplit, RunStarted, StepDone
 from dragoman.recipe import resolve
 from dragoman.settings import OptimizerSettings
@@ -47,7 +47,7 @@ def test_workers_who_share_a_gpu_have_the_curve_of_one_or_learn_by_themselves(da
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_training_on_a_gpu_follows_the_curve_of_a_cpu(data, tmp_path, precision, monkeypatch):
     settings = tiny(*WIDE, "model.dropout=0", f"training.precision={precision}")
-    recording = Recording(settings, data, tmp_path / "gpu", BeamSearchJudge(data, settings.decoding))
+    recording = Recording(settings, data, tmp_path / "gpu", ValidationScorer(data, settings.decoding))
     assert recording.train() == "finished"
     assert recording.of(RunStarted)[0].precision == precision
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from dragoman.settings import OptimizerSettings
+from dragoman.training import muon
 from dragoman.training.ema import EMA
 from dragoman.training.muon import Muon
 from dragoman.training.optimizer import Optimizer
@@ -87,6 +88,18 @@ def test_muon_is_torchs_where_matrices_stand_alone():
     for a, b, before in zip(ours, theirs, start, strict=True):
         torch.testing.assert_close(a, b, atol=2e-3, rtol=0)  # bfloat16 rounds differently in batches
         assert (a - before).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(("has_units", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_muon_multiplies_bfloat16_only_where_the_hardware_does(monkeypatch, has_units, dtype):
+    monkeypatch.setattr(muon, "has_fast_bf16", lambda device: has_units)
+    torch.manual_seed(0)
+    for shape in ((2, 48, 16), (2, 16, 48)):
+        found = muon.orthogonal(torch.randn(shape))
+        assert found.dtype == dtype
+        assert found.shape == shape
+        singular_values = torch.linalg.svdvals(found.float())
+        assert 0.5 < singular_values.min() <= singular_values.max() < 1.5
 
 
 def test_muon_takes_each_matrix_of_a_fused_projection_by_itself():

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dragoman.batching.packing import Batch, Packed, pack, pad_to_size
-from dragoman.batching.plan import Indexes, batch_bounds, plan_epoch, share
+from dragoman.batching.batch_plan import Indexes, batch_bounds, plan_epoch, share
+from dragoman.batching.packed_batch import Batch, Packed, pack, pad_to_size
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.prefetch import Prefetcher

@@ -43,8 +43,8 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
     from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.preparation import prepare
     from dragoman.decoding import scoring
-    from dragoman.decoding.translation_judge import make_judge
     from dragoman.decoding.translator import load
+    from dragoman.decoding.validation_scorer import make_scorer
     from dragoman.launch import local_launcher
     from dragoman.number_format import span
     from dragoman.recipe import resolve
@@ -63,7 +63,7 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
 
     _heading(console, "2. Train", f"dragoman train {RECIPE} --data {data_path} --out {run_path} --workers {workers}")
     reason = local_launcher.train(
-        TrainingJob(settings, data_path, run_path, local_launcher.worker_threads(workers)), workers, make_judge
+        TrainingJob(settings, data_path, run_path, local_launcher.worker_threads(workers)), workers, make_scorer
     )
     if reason == "interrupted":
         console.print("The same command goes on from here.")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from dragoman.doctor.assessment import Assessment
     from dragoman.doctor.estimate import Estimate
+    from dragoman.doctor.measure_and_estimate import Assessment
     from dragoman.doctor.measurements import Measurements, StepBenchmark
 
 DEFAULT_RECIPE = "transformer-base"
@@ -66,7 +66,7 @@ def doctor(
         dragoman doctor --hosts a,b transformer-base --what-if link=1gbit --what-if hosts=4,exchange=bf16
     """
     from dragoman.corpus.dataset import DataSet
-    from dragoman.doctor.assessment import assess, benchmark_request
+    from dragoman.doctor.measure_and_estimate import assess, benchmark_request
     from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.recipe import resolve
 

@@ -18,7 +18,7 @@ from dragoman.errors import DragomanError
 if TYPE_CHECKING:
     from dragoman.launch.agents import Agents
     from dragoman.launch.host_output import HostOutput
-    from dragoman.launch.host_setup import LinkCheck
+    from dragoman.launch.host_preparation import LinkCheck
     from dragoman.launch.launch_request import LaunchRequest
     from dragoman.launch.network_interfaces import Address
     from dragoman.launch.preflight import HostReport
@@ -84,7 +84,7 @@ def _link_check(view: "HostOutput") -> "LinkCheck":
         request: "LaunchRequest", agents: "Agents", addresses: "Mapping[str, Address]", report: "HostReport"
     ) -> None:
         """Warn where most of the time would be spent on communication."""
-        from dragoman.doctor.assessment import check_links
+        from dragoman.doctor.measure_and_estimate import check_links
 
         found = check_links(request, agents, addresses, report, view.say)
         if found is not None:

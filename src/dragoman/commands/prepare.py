@@ -9,7 +9,7 @@ import typer
 
 from dragoman.commands.typer_app import InterruptedByUserError, escape, open_console
 from dragoman.errors import DragomanError
-from dragoman.progress import Progress, no_progress
+from dragoman.progress_callback import Progress, no_progress
 
 if TYPE_CHECKING:
     from dragoman.corpus.catalog import Corpus

@@ -42,7 +42,7 @@ def score(
         dragoman score --compare runs/old runs/new --data data/demo --html differences.html
     """
     from dragoman.decoding import comparison_page, scoring
-    from dragoman.decoding.system_outputs import EvaluationText, system_outputs
+    from dragoman.decoding.system_translations import EvaluationText, system_outputs
     from dragoman.files import write_atomic
     from dragoman.terminal import progress_bars
 

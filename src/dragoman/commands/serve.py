@@ -74,7 +74,7 @@ def serve(
 def _run_server(
     models: list[Path], limits: "Limits", *, host: str, port: int, threads: int, key_file: Path | None
 ) -> None:
-    from dragoman.ports import bind_socket, url_to_open
+    from dragoman.listening_socket import bind_socket, url_to_open
     from dragoman.serving.api_keys import ApiKeys
     from dragoman.serving.app import make_app
     from dragoman.serving.http_server import run

@@ -27,16 +27,16 @@ def train(
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
     """
     from dragoman.corpus.dataset import DataSet
-    from dragoman.decoding.translation_judge import make_judge
-    from dragoman.launch import local_launcher, scheduler
+    from dragoman.decoding.validation_scorer import make_scorer
+    from dragoman.launch import local_launcher, scheduler_environment
     from dragoman.recipe import resolve
     from dragoman.training.worker import TrainingJob
 
-    scheduler.join_world()
+    scheduler_environment.join_world()
     settings = resolve(recipe, overrides or []).settings
     DataSet(data).pairs("valid")
     count = workers or local_launcher.default_workers()
     job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
-    reason = local_launcher.train(job, count, make_judge)
+    reason = local_launcher.train(job, count, make_scorer)
     if reason == "diverged":
         raise typer.Exit(1)

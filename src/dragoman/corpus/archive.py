@@ -22,7 +22,7 @@ import zstandard
 from dragoman.corpus.download_cache import VerifiedFile, append_suffix, read_object
 from dragoman.errors import CorpusError
 from dragoman.files import locked, write_json
-from dragoman.progress import Progress, no_progress
+from dragoman.progress_callback import Progress, no_progress
 
 MAX_UNPACKED_BYTES = 64 * 2**30
 MAX_COMPRESSION_RATIO = 200

@@ -18,7 +18,7 @@ from dragoman.corpus.line_formats import LineReader
 from dragoman.corpus.sources import Languages, Source
 from dragoman.errors import CorpusError
 from dragoman.files import locked, replacing
-from dragoman.progress import Progress, no_progress
+from dragoman.progress_callback import Progress, no_progress
 
 
 @dataclass(frozen=True)

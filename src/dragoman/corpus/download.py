@@ -33,7 +33,7 @@ from dragoman.corpus.download_cache import (
 )
 from dragoman.errors import DownloadError
 from dragoman.files import locked, write_json
-from dragoman.progress import Progress, no_progress
+from dragoman.progress_callback import Progress, no_progress
 
 MAX_DOWNLOAD_BYTES = 32 * 2**30
 """The limit for files whose size is not stated."""

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from dragoman.errors import DownloadError
 from dragoman.files import write_json
-from dragoman.progress import Progress
+from dragoman.progress_callback import Progress
 
 CHECKSUM_SUFFIX = ".checksum.json"
 _MAX_NAME_BYTES = 200

@@ -17,7 +17,7 @@ from dragoman.corpus.block_tasks import (
 )
 from dragoman.corpus.cleaning import SAMPLES_PER_RULE, Cleaner, RuleCount
 from dragoman.corpus.deduplication import Hashes, hash_line, hashes_from, mark_duplicates
-from dragoman.progress import Progress
+from dragoman.progress_callback import Progress
 
 MAX_HELD_OUT_FRACTION = 0.1
 Purpose = Literal["valid", "test", "tokenizer"]
@@ -29,7 +29,8 @@ def drop_duplicates(
 ) -> tuple[list[Mask], list[RuleCount]]:
     """Masks of the pairs to keep, and counts of the duplicates in each block.
 
-    The first of equal pairs is kept. Pairs of the validation and test sets are never kept for training.
+    The first of equal pairs is kept, and none that is in the validation or test set. Without the rule `duplicate` in
+    the settings, all pairs are kept.
     """
     keep = [np.ones(block.cleaned.pairs, np.bool_) for block in blocks]
     counts = [RuleCount() for _ in blocks]

@@ -43,7 +43,7 @@ from dragoman.corpus.sources import Source, fingerprint, is_standard_input, read
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import CorpusError, DragomanError
 from dragoman.files import locked, publish_folder, remove_drafts, replacing, write_json
-from dragoman.progress import Progress, no_progress
+from dragoman.progress_callback import Progress, no_progress
 from dragoman.settings import RuleName, Settings
 
 BLOCKS_PER_WORD_COUNT = 8

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dragoman.batching.packing import Packed
+from dragoman.batching.packed_batch import Packed
 from dragoman.decoding.hypotheses import FinishedHypotheses, Hypothesis, gather_hypotheses
-from dragoman.decoding.search_limits import check_n_best, length_penalty, max_length
+from dragoman.decoding.length_rules import check_n_best, length_penalty, max_length
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.model.cuda_graph import thread_capturer
 from dragoman.model.kernels.availability import has_kernels, supports_head_size

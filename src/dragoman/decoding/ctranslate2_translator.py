@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.decoding.length_rules import check_n_best, max_length
 from dragoman.decoding.line_translator import LineTranslator, SourceTokens, make_batches
-from dragoman.decoding.search_limits import check_n_best, max_length
 from dragoman.errors import DragomanError
 from dragoman.files import read_json
 from dragoman.recipe import settings_from_json

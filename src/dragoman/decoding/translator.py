@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dragoman.batching.packing import pack_sentences
+from dragoman.batching.packed_batch import pack_sentences
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.beam_search import search

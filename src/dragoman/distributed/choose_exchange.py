@@ -35,7 +35,7 @@ from dragoman.step_model import (
 
 LONG_PROBE_S = 0.15
 """A link is measured with growing messages until one takes this long."""
-FIRST_PROBE_BYTES, MOST_PROBE_BYTES = 64 << 10, 64 << 20
+FIRST_PROBE_BYTES, MAX_PROBE_BYTES = 64 << 10, 64 << 20
 FLOAT32_BYTES = 4
 REVIEW_S = 60.0
 """Time between two checks of whether the choice is still right."""
@@ -108,7 +108,7 @@ def measure_link(cluster: Cluster) -> RingLink:
     size_bytes, spent_s = time_large_message(
         lambda size: max(cluster.all_gather_json(_time_all_reduce(cluster, size))),
         FIRST_PROBE_BYTES,
-        MOST_PROBE_BYTES,
+        MAX_PROBE_BYTES,
         LONG_PROBE_S,
     )
     latency_s = max(cluster.all_gather_json(latency_s))

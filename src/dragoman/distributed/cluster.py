@@ -17,7 +17,13 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from dragoman.distributed.heartbeat import Heartbeat
-from dragoman.distributed.worker_group import Member, StallCallback, WorkerGroup, WorkersLostError, address_towards
+from dragoman.distributed.process_group import (
+    Member,
+    StallCallback,
+    WorkerProcessGroup,
+    WorkersLostError,
+    address_towards,
+)
 
 LIGHTHOUSES = "DRAGOMAN_LIGHTHOUSES"
 """Addresses of the lighthouses, in order. Set for elastic worlds only."""
@@ -40,7 +46,7 @@ class Cluster:
         self.heartbeat = Heartbeat()
         self.on_stall: StallCallback = lambda _: None
         """Called when a collective has been waiting for long, with the workers it waits for and their last activity."""
-        self._group: WorkerGroup | None = None
+        self._group: WorkerProcessGroup | None = None
         self._bytes_sent_before = 0
 
     @property
@@ -140,7 +146,7 @@ class StaticCluster(Cluster):
         address = address_towards(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
         store.set(f"member-{rank}", json.dumps(vars(self._this_member(str(rank), address))))
         members = [Member(**json.loads(store.get(f"member-{other}"))) for other in range(world_size)]
-        self._group = WorkerGroup("static", store, rank, members, device, self.heartbeat, self._report_stall)
+        self._group = WorkerProcessGroup("static", store, rank, members, device, self.heartbeat, self._report_stall)
 
 
 def join_cluster() -> Cluster:
@@ -164,3 +170,8 @@ def join_cluster() -> Cluster:
 def host_name() -> str:
     """The launcher's name for this machine, or its own hostname."""
     return os.environ.get(HOST, "") or socket.gethostname()
+
+
+def launched_externally() -> bool:
+    """True if torchrun or the like has already created a world that this process belongs to."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ

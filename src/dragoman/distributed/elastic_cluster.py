@@ -26,10 +26,10 @@ from torch._C._distributed_c10d import TCPStore
 from torchft.coordination import LighthouseClient, Quorum
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.worker_group import (
+from dragoman.distributed.process_group import (
     NO_HEARTBEAT,
     Member,
-    WorkerGroup,
+    WorkerProcessGroup,
     WorkersLostError,
     address_towards,
 )
@@ -156,7 +156,7 @@ class ElasticCluster(Cluster):
         self._key, self._fresh = key, False
         try:
             store = TCPStore(members[0].address, int(data[0]["store_port"]), is_master=False, timeout=QUORUM_TIMEOUT)
-            self._group = WorkerGroup(key, store, rank, members, self.device, self.heartbeat, self._report_stall)
+            self._group = WorkerProcessGroup(key, store, rank, members, self.device, self.heartbeat, self._report_stall)
         except RuntimeError as error:  # The worker with the store was lost.
             raise WorkersLostError([(members[0], "connecting")], str(error).splitlines()[0]) from None
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.worker_group import Member
+from dragoman.distributed.process_group import Member
 
 COPIES = 2
 

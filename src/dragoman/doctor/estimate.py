@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 from dragoman.step_model import StepConditions, StepPrediction, TcpLink, predict
 
-MUCH_WAITING = 0.5
+MAX_SENSIBLE_WAIT = 0.5
 """Part of a step spent on communication above which a plan is not sensible."""
-NOTABLE_WAITING = 0.1
+MIN_NOTABLE_WAIT = 0.1
 """Part of a step spent on communication above which the slowest link is named."""
-MUCH_SLOWER = 0.8
+MIN_RELATIVE_SPEED = 0.8
 """A machine with less than this part of the fastest one's speed is named."""
-WORTH = 0.9
+MAX_REMEDY_RATIO = 0.9
 """A remedy is listed if it shortens the step to this part of its time or less."""
 REMEDY_METHODS = ("plain", "bf16", "local")
 """Methods to propose. PowerSGD is left to users who know that their model tolerates it."""
@@ -86,7 +86,7 @@ def _find_limits(
     waiting = prediction.exchange_s / prediction.step_s
     fastest, slowest = (chosen(hosts, key=lambda host: hosts[host]) for chosen in (max, min))
     alone_s = predict(conditions.with_machines(1)).step_s
-    if waiting > NOTABLE_WAITING:
+    if waiting > MIN_NOTABLE_WAIT:
         limits.append(
             f"{slowest_link} carries {conditions.link.bits_per_s / 1e6:,.0f} Mbit/s: {prediction.exchange_s:.1f} of "
             f"each {prediction.step_s:.1f} s would be spent waiting for it."
@@ -94,14 +94,14 @@ def _find_limits(
     slower_than_one = prediction.step_s >= alone_s
     if slower_than_one:
         limits.append(f"{fastest} alone would be faster: {alone_s:.2f} s per step.")
-    elif waiting > MUCH_WAITING:
+    elif waiting > MAX_SENSIBLE_WAIT:
         limits.append("Most of what the machines cost would be paid for waiting.")
-    if hosts[slowest] < MUCH_SLOWER * hosts[fastest]:
+    if hosts[slowest] < MIN_RELATIVE_SPEED * hosts[fastest]:
         limits.append(
             f"{slowest} computes {hosts[slowest] / hosts[fastest]:.0%} as fast as {fastest}: training.shares=auto "
             "gives each worker a share that fits its speed."
         )
-    return limits, not (slower_than_one or waiting > MUCH_WAITING)
+    return limits, not (slower_than_one or waiting > MAX_SENSIBLE_WAIT)
 
 
 def _find_remedies(conditions: StepConditions, now: StepPrediction) -> list[str]:
@@ -115,4 +115,4 @@ def _find_remedies(conditions: StepConditions, now: StepPrediction) -> list[str]
         if isinstance(conditions.link, TcpLink) and bits_per_s > conditions.link.bits_per_s
     }
     times = sorted((predict(option).step_s, name) for name, option in options.items())
-    return [f"{name}: {step_s:.2f} s per step" for step_s, name in times if step_s < WORTH * now.step_s]
+    return [f"{name}: {step_s:.2f} s per step" for step_s, name in times if step_s < MAX_REMEDY_RATIO * now.step_s]

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import permutations
 
 from dragoman.launch.agents import Agents
-from dragoman.launch.host_setup import connect, find_addresses
+from dragoman.launch.host_preparation import connect, find_addresses
 from dragoman.launch.network_interfaces import Address
 from dragoman.launch.preflight import HostProblem, HostsError, lost_problems
 from dragoman.launch.ssh import Machine, SshClient

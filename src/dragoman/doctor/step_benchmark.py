@@ -40,7 +40,7 @@ GROWTH = 4
 """Factor between the sizes of successive batches."""
 REPEATS, ENOUGH_S = 4, 1.5
 """Passes of one size are repeated at least this often, and until they have taken this long together."""
-MOST_FIXED = 0.5
+MAX_FIXED = 0.5
 """Largest part of a pass that is taken to be fixed cost: measured times scatter."""
 SENTENCES, LONGEST = 20_000, 130
 LEARNING_RATE = 1e-6
@@ -159,7 +159,7 @@ def split_pass(passes: Sequence[tuple[float, float]]) -> tuple[float, float]:
     if spent_s <= less_s or tokens <= fewer:
         return 0.0, tokens / spent_s
     tokens_per_s = (tokens - fewer) / (spent_s - less_s)
-    pass_s = min(max(0.0, spent_s - tokens / tokens_per_s), MOST_FIXED * spent_s)
+    pass_s = min(max(0.0, spent_s - tokens / tokens_per_s), MAX_FIXED * spent_s)
     return pass_s, tokens / (spent_s - pass_s)
 
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from dragoman.insight.page import render, to_script_json
 from dragoman.insight.run_history import RunLogReader
 from dragoman.insight.run_summary import summarize
-from dragoman.ports import bind_socket, url_to_open
+from dragoman.listening_socket import bind_socket, url_to_open
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 POLL_INTERVAL_S = 1.0

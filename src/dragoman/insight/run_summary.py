@@ -9,9 +9,9 @@ from dragoman.events import StepDone
 from dragoman.insight.answer import Answer
 from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
-from dragoman.insight.forecast import estimate_remaining_time, find_hourly_cost
 from dragoman.insight.run_history import WORKER_STEPS, RunHistory
 from dragoman.insight.step_breakdown import STEP_PARTS, mean_of, mean_part_s
+from dragoman.insight.time_and_cost import estimate_remaining_time, find_hourly_cost
 from dragoman.telemetry.event_messages import message_for
 
 MAX_POINTS = 800

@@ -2,7 +2,8 @@
 
 Requests arrive on standard input and replies go to standard output, one JSON object per line. When the input ends, or
 nothing arrives for a while, the launcher is gone: the workers are asked to save and exit, and are killed if they do
-not. Only the standard library and psutil are imported, so that an agent starts quickly and uses little memory.
+not. Workers of an elastic run continue without the launcher. Only the standard library and psutil are imported, so that
+an agent starts quickly and uses little memory.
 """
 
 import contextlib
@@ -162,14 +163,14 @@ class Agent:
         threading.Thread(target=_run_lighthouse, args=(port,), daemon=True).start()
 
     def handle_start(
-        self, arguments: Sequence[str], places: Sequence[dict[str, str]], run: str, elastic: bool = False
+        self, arguments: Sequence[str], environments: Sequence[dict[str, str]], run: str, elastic: bool = False
     ) -> None:
         """Start a worker for each place in the world that belongs to this host."""
         for agent in earlier_agents(self._folder / run):  # The others have continued without its workers.
             with contextlib.suppress(psutil.NoSuchProcess):
                 agent.kill()
                 agent.wait(GRACE_S)
-        self._workers.start(arguments, places, self._folder / run, elastic=elastic)
+        self._workers.start(arguments, environments, self._folder / run, elastic=elastic)
 
     def handle_worker_states(self) -> Message:
         return dict(self._workers.states())

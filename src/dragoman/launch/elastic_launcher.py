@@ -16,8 +16,9 @@ from dragoman.events import Event, RunEnded, RunStarted, WorkersLost, WorldChang
 from dragoman.launch.agents import Agents, HostLostError, RemoteAgent
 from dragoman.launch.host_output import HostOutput
 from dragoman.launch.interrupts import Interrupts
-from dragoman.launch.launch_request import LIGHTHOUSES, HostPlacement, LaunchRequest, working_folder
+from dragoman.launch.launch_request import LaunchRequest, working_folder
 from dragoman.launch.ssh import SshClient
+from dragoman.launch.worker_placement import LIGHTHOUSES, WorkerPlacement
 
 RECONNECT_S = 2.0
 """Pause between attempts to connect to a lost machine."""
@@ -32,12 +33,12 @@ class ElasticLauncher:
     """Starts workers on machines that come and go, and follows them to the end of the run."""
 
     def __init__(
-        self, request: LaunchRequest, agents: Agents, client: SshClient, placement: HostPlacement, view: HostOutput
+        self, request: LaunchRequest, agents: Agents, client: SshClient, placement: WorkerPlacement, view: HostOutput
     ) -> None:
         self._request, self._agents, self._client, self._view = request, agents, client, view
         self._labels = placement.labels()
         self._ports = self._find_ports(list(placement.workers))
-        self._places = self._make_places(placement)
+        self._environments = self._make_environments(placement)
         self._lost_hosts: set[str] = set()
         self._running = set(self._labels)
         self._shown_worker = 0
@@ -57,20 +58,20 @@ class ElasticLauncher:
             raise DragomanError(f"{' and '.join(lost)} was lost before the start: run the same command again.")
         return {host: int(reply["port"]) for host, reply in replies.items()}
 
-    def _make_places(self, placement: HostPlacement) -> dict[str, list[dict[str, str]]]:
+    def _make_environments(self, placement: WorkerPlacement) -> dict[str, list[dict[str, str]]]:
         """Environment variables of all workers, with the addresses of all lighthouses."""
         addresses = {host: placement.addresses[host][1] if placement.addresses else "127.0.0.1" for host in self._ports}
         lighthouses = ",".join(f"http://{addresses[host]}:{port}" for host, port in self._ports.items())
         return {
-            host: [{**place, LIGHTHOUSES: lighthouses} for place in places]
-            for host, places in placement.places(0).items()
+            host: [{**environment, LIGHTHOUSES: lighthouses} for environment in environments]
+            for host, environments in placement.environments(0).items()
         }
 
     def run(self) -> str:
         """Train to the end, or until Ctrl-C. Returns the reason for the end."""
         with Interrupts() as interrupts:
             try:
-                for host in self._places:
+                for host in self._environments:
                     self._start(host)
                 while self._is_running():
                     self._handle_interrupts(interrupts)
@@ -99,7 +100,7 @@ class ElasticLauncher:
         agent.send(
             "start",
             arguments=self._request.arguments,
-            places=self._places[host],
+            environments=self._environments[host],
             run=str(self._request.out),
             elastic=True,
         )

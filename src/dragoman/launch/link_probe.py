@@ -10,7 +10,7 @@ from dragoman.step_model import TcpLink, time_large_message
 
 LONG_S = 0.3
 """A link is measured with growing messages until one takes this long."""
-FIRST_BYTES, MOST_BYTES = 1 << 18, 1 << 28
+FIRST_BYTES, MAX_BYTES = 1 << 18, 1 << 28
 BLOCK_BYTES = 1 << 20
 CONNECT_S = 10.0
 _LENGTH = struct.Struct("!Q")
@@ -54,7 +54,7 @@ def measure_link(address: str, port: int) -> TcpLink:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         round_trip_s = min(_time_message(connection, 0) for _ in range(5))
         size_bytes, spent_s = time_large_message(
-            lambda size: _time_message(connection, size), FIRST_BYTES, MOST_BYTES, LONG_S
+            lambda size: _time_message(connection, size), FIRST_BYTES, MAX_BYTES, LONG_S
         )
     return TcpLink(8 * size_bytes / max(spent_s - round_trip_s, 1e-9), round_trip_s)
 

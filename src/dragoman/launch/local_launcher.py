@@ -12,25 +12,26 @@ from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from dragoman.distributed.cluster import launched_externally
 from dragoman.errors import DragomanError
 from dragoman.launch import RESTARTS
 from dragoman.launch.parent_death import die_with
 from dragoman.telemetry.sinks import open_sinks
 from dragoman.training import worker
 from dragoman.training.stop_signal import EXIT_AT_ONCE, STOP_SIGNALS, handling
-from dragoman.training.worker import MakeJudge, TrainingJob
+from dragoman.training.worker import MakeScorer, TrainingJob
 
 STOP_ASKED = "DRAGOMAN_STOP_ASKED"
 """Environment variable of workers that start after they were asked to stop."""
 
 
-def train(job: TrainingJob, workers: int, make_judge: MakeJudge) -> str:
+def train(job: TrainingJob, workers: int, make_scorer: MakeScorer) -> str:
     """Train on this machine; join the world of torchrun if there is one. Returns the reason for the end.
 
-    `make_judge` is sent to other processes, so it must be a function of a module.
+    `make_scorer` is sent to other processes, so it must be a function of a module.
     """
-    if workers == 1 or worker.launched_externally():
-        return worker.train(job, make_judge, open_sinks)
+    if workers == 1 or launched_externally():
+        return worker.train(job, make_scorer, open_sinks)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -47,7 +48,7 @@ def train(job: TrainingJob, workers: int, make_judge: MakeJudge) -> str:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         with handling(_ask_workers_to_stop, *STOP_SIGNALS):
-            outcomes = elastic_launch(config, _work)(job, make_judge, os.getpid())
+            outcomes = elastic_launch(config, _work)(job, make_scorer, os.getpid())
     except ChildFailedError as error:
         raise DragomanError(_explain(error, job)) from None
     finally:
@@ -58,7 +59,7 @@ def train(job: TrainingJob, workers: int, make_judge: MakeJudge) -> str:
     return str(first)
 
 
-def _work(job: TrainingJob, make_judge: MakeJudge, parent: int) -> str | DragomanError:
+def _work(job: TrainingJob, make_scorer: MakeScorer, parent: int) -> str | DragomanError:
     """Main function of a worker. User errors are returned: raised, they would count as crashes and be retried."""
     die_with(parent)
     if STOP_ASKED in os.environ:
@@ -70,7 +71,7 @@ def _work(job: TrainingJob, make_judge: MakeJudge, parent: int) -> str | Dragoma
             flush=True,
         )
     try:
-        return worker.train(job, make_judge, open_sinks)
+        return worker.train(job, make_scorer, open_sinks)
     except DragomanError as error:
         return error
 
@@ -100,7 +101,7 @@ def _explain(error: ChildFailedError, job: TrainingJob) -> str:
 
 def default_workers() -> int:
     """Workers of this machine in a world that a scheduler made; otherwise one per GPU, or one that uses all cores."""
-    if worker.launched_externally():
+    if launched_externally():
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(1, torch.cuda.device_count())
 

@@ -10,7 +10,7 @@ from dragoman.launch.network_interfaces import Address
 from dragoman.number_format import size, span
 from dragoman.settings import Settings
 
-MOST_CLOCK_OFFSET_S = 2.0
+MAX_CLOCK_OFFSET_S = 2.0
 """With larger differences between clocks, the times in logs of several hosts are hard to compare."""
 CHECKPOINT_BYTES = 16
 """For each parameter: its value, two of the optimizer, and its moving average where one is kept."""
@@ -60,7 +60,7 @@ def lost_problems(lost: Mapping[str, Exception]) -> list[HostProblem]:
 
 
 def compare_versions(here: str, versions: Mapping[str, str]) -> list[HostProblem]:
-    """Every host runs the same Dragoman as the launcher."""
+    """The hosts whose version of Dragoman differs from the launcher's."""
     return [
         HostProblem(host, f"has Dragoman {version}, this machine has {here}: install the same version on both.")
         for host, version in versions.items()
@@ -69,7 +69,7 @@ def compare_versions(here: str, versions: Mapping[str, str]) -> list[HostProblem
 
 
 def compare_hosts(reports: Mapping[str, HostReport], workers: Mapping[str, int], settings: str) -> list[HostProblem]:
-    """Every host has the same torch, data and settings, enough disk space, and a GPU for each of its workers."""
+    """All differences in torch, data and settings, and hosts without disk space or a GPU for each worker."""
     problems = [HostProblem(host, text) for host, report in reports.items() for text in report.problems]
     torch = _most_common([report.torch for report in reports.values()])
     data = _most_common([report.data for report in reports.values() if report.data])
@@ -112,7 +112,7 @@ def compare_clocks(offsets_s: Mapping[str, float]) -> list[HostProblem]:
             host, f"has a clock that is {span(abs(offset_s))} {'ahead' if offset_s > 0 else 'behind'}: use NTP."
         )
         for host, offset_s in offsets_s.items()
-        if abs(offset_s) > MOST_CLOCK_OFFSET_S
+        if abs(offset_s) > MAX_CLOCK_OFFSET_S
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from dragoman.launch import network_interfaces
 
 CONNECT_S = 5.0
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 
 
 class IdentityServer:
@@ -50,7 +50,7 @@ class IdentityServer:
 def reachable_addresses(peers: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
     """For each peer, those of its addresses at which this host reaches its identity server."""
     attempts = [(name, address, peer) for name, peer in peers.items() for _, address in peer["addresses"]]
-    with ThreadPoolExecutor(max_workers=MOST_CONNECTIONS) as pool:
+    with ThreadPoolExecutor(max_workers=MAX_CONNECTIONS) as pool:
         results = list(pool.map(lambda one: _reaches(one[1], one[2]["port"], one[2]["token"].encode()), attempts))
     reached: dict[str, list[str]] = {name: [] for name in peers}
     for (name, address, _), success in zip(attempts, results, strict=True):

@@ -3,7 +3,7 @@
 from dragoman.launch.agents import Agents
 from dragoman.launch.elastic_launcher import ElasticLauncher
 from dragoman.launch.host_output import HostOutput
-from dragoman.launch.host_setup import LinkCheck, set_up_hosts
+from dragoman.launch.host_preparation import LinkCheck, set_up_hosts
 from dragoman.launch.launch_request import LaunchRequest
 from dragoman.launch.ssh import SshClient
 from dragoman.launch.static_launcher import StaticLauncher

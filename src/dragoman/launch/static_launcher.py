@@ -13,7 +13,8 @@ from dragoman.launch import RESTARTS
 from dragoman.launch.agents import Agents
 from dragoman.launch.host_output import HostOutput
 from dragoman.launch.interrupts import Interrupts
-from dragoman.launch.launch_request import HostPlacement, LaunchRequest
+from dragoman.launch.launch_request import LaunchRequest
+from dragoman.launch.worker_placement import WorkerPlacement
 
 HANG_S = 30.0
 """After this long without any event, the last event and the state of each worker are shown."""
@@ -43,7 +44,7 @@ class _Attempt:
 class StaticLauncher:
     """Starts workers on all hosts and follows them to the end of the run."""
 
-    def __init__(self, request: LaunchRequest, agents: Agents, placement: HostPlacement, view: HostOutput) -> None:
+    def __init__(self, request: LaunchRequest, agents: Agents, placement: WorkerPlacement, view: HostOutput) -> None:
         self._request, self._agents, self._placement, self._view = request, agents, placement, view
         self._hosts = placement.hosts_by_rank()
         self._labels = placement.labels()
@@ -76,9 +77,9 @@ class StaticLauncher:
     def _train_once(self) -> _Attempt:
         port = int(self._agents.by_host[self._request.first].request("free_port")["port"])
         attempt = _Attempt(set(self._hosts))
-        for host, places in self._placement.places(port).items():
+        for host, environments in self._placement.environments(port).items():
             self._agents.by_host[host].send(
-                "start", arguments=self._request.arguments, places=places, run=str(self._request.out)
+                "start", arguments=self._request.arguments, environments=environments, run=str(self._request.out)
             )
         try:
             while attempt.running:
@@ -110,7 +111,7 @@ class StaticLauncher:
                 attempt.user_error = attempt.user_error or message["exit"] == EXIT_USER_ERROR
         elif "lost" in message:
             self._fail(attempt, f"{host} was lost ({self._agents.by_host[host].why_lost()})")
-            attempt.running -= {rank for rank, place in self._hosts.items() if place == host}
+            attempt.running -= {rank for rank, environment in self._hosts.items() if environment == host}
             attempt.host_lost = True
 
     def _handle_event(self, attempt: _Attempt, rank: int, event: Event) -> None:

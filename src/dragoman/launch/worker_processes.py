@@ -19,7 +19,7 @@ GRACE_S = 30.0
 """How long workers may take to save after they were asked to stop."""
 POLL_S = 0.1
 SHORT_LIFE_S = 20.0
-MOST_SHORT_LIVES = 5
+MAX_SHORT_LIVES = 5
 """A worker that dies this often in a row, each time within `SHORT_LIFE_S`, is not restarted again."""
 Message = dict[str, Any]
 
@@ -39,14 +39,16 @@ class WorkerProcesses:
     def running(self) -> bool:
         return any(watcher.is_alive() for watcher in self._watchers)
 
-    def start(self, arguments: Sequence[str], places: Sequence[dict[str, str]], run: Path, *, elastic: bool) -> None:
-        """Start `dragoman` with these arguments once for each place in the world, given as environment variables."""
+    def start(
+        self, arguments: Sequence[str], environments: Sequence[dict[str, str]], run: Path, *, elastic: bool
+    ) -> None:
+        """Start `dragoman` with these arguments, once for each worker's environment variables."""
         self.elastic, self._stopping = elastic, False
         self._processes, self._watchers = {}, []
-        threads = max(1, len(os.sched_getaffinity(0)) // len(places))
-        for place in places:
-            log = run / f"events-{place['RANK']}.jsonl"
-            environment = {"OMP_NUM_THREADS": str(threads), **os.environ, **place, "PYTHONUNBUFFERED": "1"}
+        threads = max(1, len(os.sched_getaffinity(0)) // len(environments))
+        for variables in environments:
+            log = run / f"events-{variables['RANK']}.jsonl"
+            environment = {"OMP_NUM_THREADS": str(threads), **os.environ, **variables, "PYTHONUNBUFFERED": "1"}
             watcher = threading.Thread(target=self._watch, args=(arguments, environment, log))
             watcher.start()
             self._watchers.append(watcher)
@@ -85,7 +87,7 @@ class WorkerProcesses:
             started_at_s = time.monotonic()
             code = self._run_once(arguments, environment, rank, read_events)
             short_lives = short_lives + 1 if time.monotonic() - started_at_s < SHORT_LIFE_S else 0
-            restart = self.elastic and code < 0 and not self._stopping and short_lives < MOST_SHORT_LIVES
+            restart = self.elastic and code < 0 and not self._stopping and short_lives < MAX_SHORT_LIVES
             self._send({"exit": code, "rank": rank, "restart": restart})
             if not restart:
                 return

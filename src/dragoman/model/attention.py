@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from dragoman.batching.packing import SequenceLayout
+from dragoman.batching.packed_batch import SequenceLayout
 from dragoman.model.dropout import Dropout, dropout
 
 ROTARY_BASE = 10_000.0

@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from dragoman.batching.packing import Batch
+from dragoman.batching.packed_batch import Batch
 from dragoman.model.architecture import Architecture
 from dragoman.model.kernels.availability import has_kernels, supports_head_size
 from dragoman.model.precision import Precision

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragoman.batching.packing import IGNORED_LABEL
+from dragoman.batching.packed_batch import IGNORED_LABEL
 from dragoman.model.kernels.availability import can_run_kernels
 
 CPU_CHUNK_TOKENS = 512

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dragoman.batching.packing import Batch, Packed, SequenceLayout
+from dragoman.batching.packed_batch import Batch, Packed, SequenceLayout
 from dragoman.model.architecture import Architecture
 from dragoman.model.attention import CrossAttention, Rotation, SelfAttention, rotation_at
 from dragoman.model.dropout import Dropout

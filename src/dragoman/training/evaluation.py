@@ -28,7 +28,7 @@ class Quality:
     chrf_signature: str
 
 
-class TranslationJudge(Protocol):
+class TranslationScorer(Protocol):
     """Translates and scores. Passed in by the caller: training must not import decoding, which is a later stage."""
 
     def translate(self, model: Transformer, lines: Sequence[str]) -> list[str]: ...
@@ -44,7 +44,7 @@ class Evaluator:
     data: DataSet
     cluster: Cluster
     precision: Precision
-    judge: TranslationJudge
+    scorer: TranslationScorer
     micro_batch_tokens: int
 
     def evaluate(self, model: Transformer, step: int) -> EvaluationDone:
@@ -61,7 +61,7 @@ class Evaluator:
             # Every worker has all translations; scoring them once is enough.
             scores = None
             if self.cluster.is_main:
-                scores = asdict(self.judge.score(translations, references[: len(translations)]))
+                scores = asdict(self.scorer.score(translations, references[: len(translations)]))
             quality = Quality(**self.cluster.broadcast_json(scores))
             samples = [
                 {"source": source, "reference": reference, "translation": translation}
@@ -113,5 +113,5 @@ class Evaluator:
         lines = lines[: self.settings.evaluation.sentences or len(lines)]
         rank, world_size = self.cluster.rank, self.cluster.world_size
         with self.precision.autocast():
-            parts = self.cluster.all_gather_json(self.judge.translate(model, lines[rank::world_size]))
+            parts = self.cluster.all_gather_json(self.scorer.translate(model, lines[rank::world_size]))
         return [parts[number % world_size][number // world_size] for number in range(len(lines))]

@@ -1,4 +1,4 @@
-"""Membership and recovery: workers that join, catch up, get lost or roll back. The training loop only calls `sync`.
+"""Membership and recovery: workers that join, catch up, are lost or roll back; their shares and their exchange method.
 
 After `sync` all workers of the present world have equal state, know each other's shares of the batch, and use the same
 exchange method.
@@ -13,10 +13,10 @@ from dragoman.batching.data_loader import BatchStream
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.balance import ShareBalancer
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_shared_storage
 from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
 from dragoman.distributed.step_stats import StepStats
-from dragoman.distributed.worker_group import Member, WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.events import CollectiveStalled, Event, ExchangeChosen, RolledBack, SharesChanged, WorkersLost
 from dragoman.settings import Settings

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from dragoman.model.precision import has_fast_bf16
+
 MOMENTUM = 0.95
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -76,10 +78,14 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Approximately the nearest orthogonal matrices, [n, rows, columns] bfloat16, by Newton-Schulz iteration."""
+    """Approximately the nearest orthogonal matrices, [n, rows, columns], by Newton-Schulz iteration.
+
+    bfloat16 where the hardware multiplies it, float32 elsewhere: without such units bfloat16 is 7 to 18 times slower.
+    """
     a, b, c = COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
-    x = (matrices.mT if tall else matrices).bfloat16()
+    x = matrices.mT if tall else matrices
+    x = x.to(torch.bfloat16 if has_fast_bf16(matrices.device) else torch.float32)
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=EPSILON)
     for _ in range(ITERATIONS):
         gram = x @ x.mT

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dragoman.batching.data_loader import DataLoader, WorkerBatch
-from dragoman.batching.packing import Batch
+from dragoman.batching.packed_batch import Batch
 from dragoman.events import Event, MicroBatchesSplit
 from dragoman.model.cuda_graph import GraphedPass
 from dragoman.model.dropout import seed_dropout

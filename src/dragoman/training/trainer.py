@@ -13,8 +13,8 @@ from dragoman.batching.data_loader import BatchStream, DataLoader, WorkerBatch
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.event_sync import EventSync
+from dragoman.distributed.process_group import WorkersLostError
 from dragoman.distributed.step_stats import StepStats, at_rank
-from dragoman.distributed.worker_group import WorkersLostError
 from dragoman.events import Event, RunEnded, WorldChanged
 from dragoman.model.architecture import Architecture
 from dragoman.model.cuda_graph import uses_cuda_graphs
@@ -27,7 +27,7 @@ from dragoman.telemetry.step_timing import Part, StepTimer
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.checkpoint_averaging import save_average
 from dragoman.training.early_stopping import patience_exhausted, update_best
-from dragoman.training.evaluation import Evaluator, TranslationJudge
+from dragoman.training.evaluation import Evaluator, TranslationScorer
 from dragoman.training.membership import Membership
 from dragoman.training.replica import build_replica
 from dragoman.training.schedule import learning_rate_at
@@ -49,7 +49,7 @@ class Trainer:
         data: DataSet,
         run: RunFolder,
         cluster: Cluster,
-        judge: TranslationJudge,
+        scorer: TranslationScorer,
         record: Callable[[Event], None],
         event_sync: EventSync,
     ) -> None:
@@ -67,7 +67,7 @@ class Trainer:
         self._train_step = TrainStep(
             self._replica.model, loader, self._precision, settings.training, cluster.device, record
         )
-        self._evaluator = Evaluator(settings, data, cluster, self._precision, judge, micro_batch_tokens)
+        self._evaluator = Evaluator(settings, data, cluster, self._precision, scorer, micro_batch_tokens)
         description = ModelDescription(self._architecture, data.languages, settings.decoding, data.tokenizer)
         self._checkpoints = Checkpoints(run.checkpoints, description, settings.checkpoint, record)
         self._timer = StepTimer()
@@ -110,7 +110,7 @@ class Trainer:
             stats = self._collect_stats(batch, gradients, step, stop)
             timer.enter("exchange")
             heartbeat.activity = f"step {step}, waiting"
-            stats = replica.exchange.all_reduce(stats, batch.target_tokens)  # The only line that crosses machines.
+            stats = replica.exchange.all_reduce(stats, batch.target_tokens)  # Gradients cross machines only here.
             timer.enter("update")
             self._update(batch, gradients, stats, step)
             if self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps:

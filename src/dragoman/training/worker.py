@@ -11,7 +11,7 @@ import torch
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster, join_cluster
-from dragoman.distributed.worker_group import WorkersLostError
+from dragoman.distributed.process_group import WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.event_log import EventLog
 from dragoman.events import Event, PeakMeasured
@@ -20,9 +20,9 @@ from dragoman.model.precision import Precision
 from dragoman.recipe import settings_from_json
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
-from dragoman.telemetry.peak_flops import measure_peak_flops
+from dragoman.telemetry.peak_flops_benchmark import measure_peak_flops
 from dragoman.telemetry.sinks import Sink
-from dragoman.training.evaluation import TranslationJudge
+from dragoman.training.evaluation import TranslationScorer
 from dragoman.training.event_recorder import EventRecorder
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
@@ -34,7 +34,7 @@ EXIT_DIVERGED = 1
 FIXED_SECTIONS = ("model", "batch")
 """Settings that must not change during a run: the shape of the weights, and the plan that the position refers to."""
 
-MakeJudge = Callable[[Settings, DataSet], TranslationJudge]
+MakeScorer = Callable[[Settings, DataSet], TranslationScorer]
 OpenSinks = Callable[[RunFolder, Settings, Event], Sequence[Sink]]
 """Opens the views of a run (terminal, TensorBoard) at the first event to show."""
 
@@ -50,7 +50,7 @@ class TrainingJob:
     """CPU threads of each worker; 0 leaves the choice to torch."""
 
 
-def train(job: TrainingJob, make_judge: MakeJudge, open_sinks: OpenSinks) -> str:
+def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
     """Train alone, or as one of several workers if the environment says so. Returns the reason why the run ended."""
     if job.threads:
         torch.set_num_threads(job.threads)
@@ -58,7 +58,7 @@ def train(job: TrainingJob, make_judge: MakeJudge, open_sinks: OpenSinks) -> str
     stop = StopSignal()
     try:
         with stop.listening():  # Not earlier: a worker that still waits for others has nothing to save.
-            reason = _train(job, cluster, stop, make_judge, open_sinks)
+            reason = _train(job, cluster, stop, make_scorer, open_sinks)
     except WorkersLostError as lost:
         print(f"error: {lost}", file=sys.stderr, flush=True)
         os._exit(EXIT_WORKERS_LOST)  # Operations that wait for lost workers would keep this process alive.
@@ -68,7 +68,7 @@ def train(job: TrainingJob, make_judge: MakeJudge, open_sinks: OpenSinks) -> str
     return reason
 
 
-def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_judge: MakeJudge, open_sinks: OpenSinks) -> str:
+def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
     data = DataSet(job.data)
     run = RunFolder(job.run)
     check_shares(job.settings, cluster.workers)
@@ -82,10 +82,10 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_judge: Mak
     assert log is not None
     recorder = EventRecorder(run, log, cluster, lambda event: open_sinks(run, job.settings, event))
     try:
-        judge = make_judge(job.settings, data)
+        scorer = make_scorer(job.settings, data)
         flops_per_s = measure_peak_flops(Precision.choose(job.settings, cluster.device).dtype, cluster.device)
         recorder.log(PeakMeasured(flops_per_s=flops_per_s))
-        return Trainer(job.settings, data, run, cluster, judge, recorder.record, recorder.event_sync).train(stop)
+        return Trainer(job.settings, data, run, cluster, scorer, recorder.record, recorder.event_sync).train(stop)
     finally:
         recorder.close()
 
@@ -137,8 +137,3 @@ def check_shares(settings: Settings, workers: int) -> None:
             f"training.shares = {list(shares)} has {len(shares)} entries, but there are {workers} workers: "
             "give one share for each worker."
         )
-
-
-def launched_externally() -> bool:
-    """True if torchrun, mpirun or srun has started this process as one of several workers."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ

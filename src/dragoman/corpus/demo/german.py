@@ -21,8 +21,7 @@ from dragoman.corpus.demo.clause_structure import (
     Tense,
     agreement_of,
 )
-from dragoman.corpus.demo.lexicon import Name, Phrase
-from dragoman.corpus.demo.morphology import (
+from dragoman.corpus.demo.german_morphology import (
     AUXILIARY,
     CASES,
     CONTRACTION,
@@ -39,6 +38,7 @@ from dragoman.corpus.demo.morphology import (
     present_form,
     preterite_form,
 )
+from dragoman.corpus.demo.lexicon import Name, Phrase
 
 
 def german(sentence: Sentence) -> str:

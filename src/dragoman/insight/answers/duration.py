@@ -1,8 +1,8 @@
 """Duration and cost."""
 
 from dragoman.insight.answer import Answer, unknown
-from dragoman.insight.forecast import estimate_remaining_time, find_hourly_cost
 from dragoman.insight.run_history import RunHistory
+from dragoman.insight.time_and_cost import estimate_remaining_time, find_hourly_cost
 from dragoman.number_format import count, span
 
 

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dragoman.model.kernels.dropout_kernel import dropout_arguments, hash_bits
+from dragoman.model.kernels.dropout_bits import dropout_arguments, hash_bits
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 QUERY_TILE, KEY_TILE = 64, 64

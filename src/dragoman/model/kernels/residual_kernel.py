@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dragoman.model.kernels.dropout_kernel import dropout_arguments, hash_bits
+from dragoman.model.kernels.dropout_bits import dropout_arguments, hash_bits
 
 TILE, WARPS = 4, 4
 STRIPS = 512

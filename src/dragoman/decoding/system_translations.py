@@ -8,7 +8,7 @@ from dragoman.corpus.dataset import DataSet, Split
 from dragoman.decoding.text_input import read_lines
 from dragoman.decoding.translator import load
 from dragoman.errors import DragomanError
-from dragoman.progress import Progress
+from dragoman.progress_callback import Progress
 
 SPLITS: tuple[Split, ...] = ("test", "valid")
 

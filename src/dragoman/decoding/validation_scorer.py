@@ -12,7 +12,7 @@ from dragoman.training.evaluation import Quality
 
 
 @dataclass(frozen=True)
-class BeamSearchJudge:
+class ValidationScorer:
     """Translates with the same beam search as `dragoman translate`, and scores with sacreBLEU."""
 
     data: DataSet
@@ -26,5 +26,5 @@ class BeamSearchJudge:
         return Quality(found.bleu.value, found.bleu.signature, found.chrf.value, found.chrf.signature)
 
 
-def make_judge(settings: Settings, data: DataSet) -> BeamSearchJudge:
-    return BeamSearchJudge(data, settings.decoding)
+def make_scorer(settings: Settings, data: DataSet) -> ValidationScorer:
+    return ValidationScorer(data, settings.decoding)

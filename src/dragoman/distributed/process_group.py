@@ -66,7 +66,7 @@ class WorkersLostError(Exception):
 StallCallback = Callable[[Sequence[tuple[Member, str]]], None]
 
 
-class WorkerGroup:
+class WorkerProcessGroup:
     """The connected members of one world. A group never changes: after a loss, a new one is formed."""
 
     def __init__(

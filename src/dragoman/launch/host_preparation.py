@@ -10,7 +10,7 @@ from typing import Protocol
 from dragoman.errors import DragomanError
 from dragoman.launch.agent import dragoman_version
 from dragoman.launch.agents import Agents
-from dragoman.launch.launch_request import HostPlacement, LaunchRequest, working_folder
+from dragoman.launch.launch_request import LaunchRequest, working_folder
 from dragoman.launch.network_interfaces import Address
 from dragoman.launch.preflight import (
     HostProblem,
@@ -26,6 +26,7 @@ from dragoman.launch.preflight import (
     settings_digest,
 )
 from dragoman.launch.ssh import SshClient
+from dragoman.launch.worker_placement import WorkerPlacement
 
 
 class SetupView(Protocol):
@@ -85,7 +86,7 @@ def find_addresses(agents: Agents, hosts: Sequence[str]) -> tuple[dict[str, Addr
 
 def set_up_hosts(
     request: LaunchRequest, client: SshClient, agents: Agents, view: SetupView, check_links: LinkCheck
-) -> HostPlacement:
+) -> WorkerPlacement:
     """Connect to all hosts, copy what `--push` asks for, and check that they are ready. Starts no worker."""
     hosts = request.hosts
     handshakes = connect(agents, hosts, make_folder=request.push)
@@ -111,7 +112,7 @@ def set_up_hosts(
         view.warn(f"{problem.host} {problem.sentence}")
     if len(hosts) > 1:
         check_links(request, agents, addresses, reports[request.first])
-    placement = HostPlacement(workers, addresses, newest_checkpoint_host(reports))
+    placement = WorkerPlacement(workers, addresses, newest_checkpoint_host(reports))
     if placement.newest not in (None, request.first):
         view.say(f"Copying the run from {placement.newest}, which has the newest checkpoint, to {request.first}.")
         _copy_run(request, client, agents, str(placement.newest), handshakes.folders)

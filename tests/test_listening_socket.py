@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from dragoman.errors import DragomanError
-from dragoman.ports import bind_socket, url_to_open
+from dragoman.listening_socket import bind_socket, url_to_open
 
 
 def test_the_url_of_a_server_on_all_addresses_has_the_name_of_this_machine():

@@ -1,7 +1,7 @@
 import pytest
 
 from dragoman.errors import DragomanError
-from dragoman.launch.scheduler import expand_counts, first_host, torchrun_variables
+from dragoman.launch.scheduler_environment import expand_counts, first_host, torchrun_variables
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "2",

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dragoman.corpus.dataset import DataSet
-from dragoman.decoding.system_outputs import EvaluationText, system_outputs
+from dragoman.decoding.system_translations import EvaluationText, system_outputs
 from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
-from dragoman.progress import no_progress
+from dragoman.progress_callback import no_progress
 
 from ..models import LINES, save_model
 

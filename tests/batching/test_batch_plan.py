@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.batching.plan import assign, plan_epoch, share
+from dragoman.batching.batch_plan import assign, plan_epoch, share
 from dragoman.errors import DragomanError
 
 lengths_of_pairs = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=300).map(

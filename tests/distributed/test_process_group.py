@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from dragoman.distributed import worker_group
-from dragoman.distributed.worker_group import WorkersLostError
+from dragoman.distributed import process_group
+from dragoman.distributed.process_group import WorkersLostError
 
 from .thread_workers import ThreadCluster, ThreadWorkers
 
@@ -107,7 +107,7 @@ def test_whoever_leaves_keeps_nobody_waiting():
 
 
 def test_whoever_waits_long_says_for_whom_and_goes_on_waiting(monkeypatch):
-    monkeypatch.setattr(worker_group, "STALL_S", 0.1)
+    monkeypatch.setattr(process_group, "STALL_S", 0.1)
     told, asked = threading.Event(), []
 
     def tell(waited_for: object) -> None:

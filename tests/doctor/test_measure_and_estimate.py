@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dragoman.doctor import assessment
-from dragoman.doctor.assessment import ASSUMED_LINK, assess, benchmark_request, step_conditions
+from dragoman.doctor import measure_and_estimate
+from dragoman.doctor.measure_and_estimate import ASSUMED_LINK, assess, benchmark_request, step_conditions
 from dragoman.doctor.measurements import BenchmarkRequest, Measurements, StepBenchmark
 from dragoman.errors import DragomanError
 from dragoman.launch.ssh import Machine, SshClient
@@ -57,7 +57,7 @@ def test_a_host_counts_with_all_its_workers():
 
 @pytest.fixture
 def measured(monkeypatch):
-    monkeypatch.setattr(assessment, "measure", lambda *_: FOUND)
+    monkeypatch.setattr(measure_and_estimate, "measure", lambda *_: FOUND)
 
 
 def test_questions_are_answered_beside_the_current_plan(measured):
@@ -81,14 +81,14 @@ def test_twice_the_machines_cost_twice_as_much_per_hour(measured):
 
 def test_a_full_disk_is_a_problem(monkeypatch):
     full = replace(FOUND, benchmarks={"a": replace(FAST, free_disk_bytes=10), "b": FAST}, clock_offsets_s={})
-    monkeypatch.setattr(assessment, "measure", lambda *_: full)
+    monkeypatch.setattr(measure_and_estimate, "measure", lambda *_: full)
     [problem] = assess(MACHINES, BenchmarkRequest("x", []), settings_with(), SshClient()).problems
     assert problem.host == "a"
     assert "10 B of free disk space" in problem.sentence
 
 
 def test_a_question_that_is_not_understood_is_reported_before_anything_is_measured(monkeypatch):
-    monkeypatch.setattr(assessment, "measure", pytest.fail)
+    monkeypatch.setattr(measure_and_estimate, "measure", pytest.fail)
     with pytest.raises(DragomanError, match="--what-if"):
         assess(MACHINES, BenchmarkRequest("x", []), settings_with(), SshClient(), ["speed=9"])
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from dragoman.corpus.dataset import DataSet
 from dragoman.doctor.estimate import Budget, Estimate, estimate
 from dragoman.doctor.measurements import BenchmarkRequest, Measurements, benchmark_machines, measure, measure_links
-from dragoman.doctor.what_if import apply_what_if, parse_what_if
+from dragoman.doctor.what_if_option import apply_what_if, parse_what_if
 from dragoman.launch.agents import Agents
 from dragoman.launch.launch_request import LaunchRequest
 from dragoman.launch.network_interfaces import Address

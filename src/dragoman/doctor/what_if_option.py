@@ -8,7 +8,7 @@ from dragoman.errors import DragomanError
 from dragoman.step_model import METHODS, StepConditions
 
 UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
-MOST_HOSTS = 1024
+MAX_HOSTS = 1024
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg])bit(?:/s)?", re.IGNORECASE)
 Change = Callable[[StepConditions], StepConditions]
 
@@ -28,7 +28,7 @@ def _parse_change(item: str) -> Change:
     key, _, value = item.partition("=")
     if key == "link" and (match := _BANDWIDTH.fullmatch(value)):
         return partial(StepConditions.with_bandwidth, bits_per_s=float(match[1]) * UNITS[match[2].lower()])
-    if key == "hosts" and value.isdecimal() and 0 < int(value) <= MOST_HOSTS:
+    if key == "hosts" and value.isdecimal() and 0 < int(value) <= MAX_HOSTS:
         return partial(StepConditions.with_machines, machines=int(value))
     if key == "exchange" and value in METHODS:
         return partial(StepConditions.with_method, name=value)

@@ -2,7 +2,7 @@
 
 import torch
 
-from dragoman.batching.packing import IGNORED_LABEL, Batch, pack_sentences, pad_to_size
+from dragoman.batching.packed_batch import IGNORED_LABEL, Batch, pack_sentences, pad_to_size
 
 
 def test_positions_count_from_zero_in_each_sentence() -> None:

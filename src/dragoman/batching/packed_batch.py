@@ -35,7 +35,7 @@ class PaddingIndex:
 
 @dataclass(frozen=True)
 class SequenceLayout:
-    """Sentence boundaries in packed tokens. The sentences cover all tokens: `cu_seqlens[-1]` is their number.
+    """Sentence boundaries in packed tokens: sentences cover the first `cu_seqlens[-1]` tokens; `pad_to_size` adds more.
 
     Trailing filler sentences are allowed: any number of at most `max_len` tokens, and after those any number of empty
     ones, on both sides alike, with `IGNORED_LABEL` as their labels. A sentence with a target needs a source: without

@@ -1,6 +1,6 @@
 import pytest
 
-from dragoman.doctor.what_if import apply_what_if
+from dragoman.doctor.what_if_option import apply_what_if
 from dragoman.errors import DragomanError
 from dragoman.step_model import StepConditions, TcpLink, exchange_method
 
