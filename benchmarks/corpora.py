@@ -1,4 +1,4 @@
-"""Corpora of the benchmarks: real ones from a folder beside the project, prepared data sets, and the demo corpus."""
+"""Corpora of the benchmarks: real ones from a folder next to the project, and the demo corpus."""
 
 import lzma
 from pathlib import Path

@@ -59,7 +59,7 @@ def kill_and_resume(data: Path, run: Path, wanted_kills: int) -> tuple[int, int]
 
 
 def lost_newest_checkpoint(run: Path) -> bool:
-    """Whether the checkpoint that was reported last is missing or damaged."""
+    """True if the checkpoint that the log reports last is missing or damaged."""
     checkpoints = run / "checkpoints"
     saved = [event for event in RunFolder(run).events() if isinstance(event, CheckpointSaved)]
     intact = [name for name in names(checkpoints) if not find_damage(checkpoints / name)]

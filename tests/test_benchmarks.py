@@ -1,0 +1,32 @@
+"""The benchmarks: their documentation names only modules and sections that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "Makefile", *sorted((ROOT / "docs").glob("*.md"))]
+COMMAND = re.compile(r"python -m benchmarks\.(\w+)((?: [\w./=-]+)*)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documented_commands_name_existing_benchmarks_and_options(page):
+    for name, arguments in COMMAND.findall(page.read_text()):
+        module = ROOT / "benchmarks" / f"{name}.py"
+        assert module.is_file(), name
+        source = module.read_text() + (ROOT / "benchmarks" / "command_line.py").read_text()
+        words = arguments.split()
+        for option in (word for word in words if word.startswith("--")):
+            assert f'"{option}"' in source, (name, option)
+        if "--only" in words:
+            sections = [word for word in words[words.index("--only") + 1 :] if not re.match(r"--|\d", word)]
+            assert all(f'"{section}"' in source for section in sections), (name, sections)
+
+
+def test_docstring_of_every_benchmark_shows_its_command():
+    for module in (ROOT / "benchmarks").glob("*.py"):
+        source = module.read_text()
+        # The batch logger runs in the environment of another toolkit, by its path.
+        if "__main__" in source and module.stem != "toolkit_batch_logger":
+            assert f"python -m benchmarks.{module.stem}" in source, module.name
