@@ -62,6 +62,8 @@ def test_out_of_memory_on_a_gpu_splits_the_batch(data, tmp_path):
     sizes = ("batch.tokens=20000", "training.micro_batch_tokens=20000", "model.d_model=128", "model.feed_forward=512")
     settings = tiny(*sizes, "training.steps=3", "evaluation.bleu=false")
     run = RecordedRun(settings, data, tmp_path)
+    weights = torch.ones(64, 64, device="cuda", requires_grad=True)
+    (weights @ weights).sum().backward()  # Allocates the cuBLAS workspaces of both threads, which no split avoids.
     torch.cuda.empty_cache()
     total = torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 60 * 2**20) / total)
