@@ -118,10 +118,10 @@ def measure_recovery(data: Path) -> Iterator[Figure]:
         # Name, failure, repair, and seconds between them.
         failures: list[tuple[str, Callable[[], None], Callable[[], None], int]] = [
             ("kill -9 of a worker", lambda: _kill(c, "train"), lambda: None, 5),
-            ("loss of a host", c.kill, c.revive, 5),
+            ("loss of a host", c.kill, c.restart, 5),
             (f"a host frozen for {OUTAGE_S} s", c.freeze, c.thaw, OUTAGE_S),
-            (f"a link cut for {OUTAGE_S} s", c.cut, c.mend, OUTAGE_S),
-            ("loss of the first host, with the lighthouse in use", a.kill, a.revive, 5),
+            (f"a link cut for {OUTAGE_S} s", c.disconnect, c.reconnect, OUTAGE_S),
+            ("loss of the first host, with the lighthouse in use", a.kill, a.restart, 5),
             ("loss of the lighthouse alone", lambda: _kill(a, "dragoman.launch.lighthouse"), lambda: None, 5),
         ]
         with launcher.start("a,b,c", *UNTIL_STOPPED, options=["--elastic"]) as run:
@@ -140,7 +140,7 @@ def measure_recovery(data: Path) -> Iterator[Figure]:
                 host.kill()
             reached = run.last_step(1)
             for host in hosts:
-                host.revive()
+                host.restart()
             run.process.kill()
         with launcher.start("a,b,c", *UNTIL_STOPPED, options=["--elastic"], resume=True) as run:
             run.wait_for_step(reached + 10, worker=1)
@@ -168,7 +168,7 @@ def measure_kills(data: Path) -> Iterator[Figure]:
                         victim.kill()
                     time.sleep(2)
                     if is_disturbed:
-                        victim.revive()
+                        victim.restart()
                     time.sleep(8)
                 steps_per_s.append((run.last_step_of_all() - first_step) / (time.monotonic() - started_at))
             mean_hosts.append(_mean_hosts(run))
@@ -208,7 +208,7 @@ def measure_scaling(data: Path) -> Iterator[Figure]:
 
 def _kill(host: Host, word: str) -> None:
     """Kill the processes of a host with this word in their command lines."""
-    for pid in host.find(word):
+    for pid in host.find_processes(word):
         os.kill(pid, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""Settings and fixtures of all tests, and the way they are spread over processes."""
+"""Pytest configuration and fixtures of all tests, and their distribution over processes."""
 
 import os
 import shutil
@@ -19,36 +19,36 @@ from dragoman.corpus.sources import Languages, Source
 from dragoman.recipe import resolve
 
 from .shared_folder import shared_folder
-from .system.hosts import missing_programs, why_not
+from .system.hosts import missing_programs, missing_requirements
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 GROUPS = {
-    # Several workers of their own: two such modules at a time would only wait for each other's cores.
+    # Each starts several workers: two such modules at the same time would compete for the CPU cores.
     "hosts": ("test_doctor", "test_elastic", "test_hosts", "test_launch"),
     "browser": ("test_translate_page", "test_watch"),
 }
-"""Modules in tests/system whose tests run one after the other. Of all other modules any two may run side by side."""
+"""Modules in tests/system that run one after the other. All other modules may run in parallel."""
 
-# No deadline: a busy machine is not a fault. `--hypothesis-profile=random` looks for new examples.
+# No deadline: a test must not fail because the machine is busy. `--hypothesis-profile=random` tries new examples.
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("random", deadline=None)
 hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_configure() -> None:
-    """Keep ignoring the signals that `nohup` and a shell's `&` ignore, but do not let processes of tests inherit that.
+    """Ignore SIGINT and SIGHUP with a handler where `nohup` or a shell's `&` ignores them.
 
-    An ignored signal stays ignored in new processes; one with a handler gets its default back.
+    Child processes inherit ignored signals, but not handlers: in processes of tests the default action applies.
     """
-    for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
+    for signal_number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(signal_number) is signal.SIG_IGN:
+            signal.signal(signal_number, lambda *_: None)
 
 
 def pytest_report_header() -> str:
-    """One line that names the tests that this machine leaves out, and what they need."""
+    """Line that names the groups of tests left out on this machine, and the reasons."""
     reasons = {
-        "hosts": why_not(),
+        "hosts": missing_requirements(),
         "Slurm and MPI": ", ".join(f"no {program}" for program in missing_programs("sbatch", "munged", "mpirun")),
         "browser": None if shutil.which("chromium") else "no chromium",
     }
@@ -60,14 +60,14 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest where several processes share the tests, so that they end together."""
+    """Run the longest tests first when tests run in parallel, so that all processes end at about the same time."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: (item.get_closest_marker("system") is None, group_of(item.nodeid) != "hosts"))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each process a whole module or group at a time, for the fixtures that its tests share."""
+    """Assign entire modules or groups to processes, because their tests share fixtures."""
     from xdist.scheduler import LoadScopeScheduling
 
     class GroupScheduling(LoadScopeScheduling):
@@ -79,8 +79,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def group_of(nodeid: str) -> str:
+    """Name of the tests that run in the same process: a group, a module, or a single GPU test."""
     module = Path(nodeid.partition("::")[0])
-    if module.stem == "test_gpu":  # They share no fixture, and compile for most of their time.
+    if module.stem == "test_gpu":  # GPU tests share no fixtures and spend most of their time compiling.
         return nodeid
     groups = (name for name, modules in GROUPS.items() if module.parent.name == "system" and module.stem in modules)
     return next(groups, str(module))
@@ -88,7 +89,7 @@ def group_of(nodeid: str) -> str:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, None, None]:
-    """With FAIL_ON_SKIP set, as in CI, a skipped test is a failure: what was not run proves nothing."""
+    """Report skipped tests as failures if FAIL_ON_SKIP is set, as in CI, where every test has to run."""
     outcome = yield
     report = outcome.get_result()
     if report.skipped and os.environ.get("FAIL_ON_SKIP") and not hasattr(report, "wasxfail"):
@@ -98,27 +99,27 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests neither use nor fill the user's cache."""
+def _isolated_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tests from reading or writing the user's cache."""
     monkeypatch.setenv("DRAGOMAN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    """Undo what training or a command in an earlier test set: models of tests are too small for several threads."""
+def _single_thread() -> None:
+    """Reset the thread count that an earlier test may have changed: test models are too small for several threads."""
     if (torch := sys.modules.get("torch")) is not None and torch.get_num_threads() != 1:
         torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
-    """A small data set."""
+    """Small prepared data set of generated English-German pairs."""
     return DataSet(shared_folder(tmp_path_factory, "small", make_data) / "data")
 
 
 def make_data(folder: Path) -> None:
-    made = demo.generate(1500, seed=2, valid=60, test=1)
-    for name, pairs in (("train", made.train), ("valid", made.valid)):
+    generated = demo.generate(1500, seed=2, valid=60, test=1)
+    for name, pairs in (("train", generated.train), ("valid", generated.valid)):
         (folder / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
     train, valid = (Source(name, (folder / f"{name}.tsv",), "tsv") for name in ("train", "valid"))
     corpus = Corpus("demo", Languages("en", "de"), (train,), (valid,), ())

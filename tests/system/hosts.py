@@ -1,14 +1,14 @@
-"""Hosts on one machine: each has its own address, name, home folder, sshd and share of the processor, and can be lost.
+"""Simulated hosts on one machine, each with its own address, name, home folder, sshd and CPU quota.
 
-A host is a process namespace with a network of its own. A virtual switch joins the hosts, and this machine, by links
-that can be slowed down or cut. All of it hangs on processes that end when this one does, so that nothing stays behind.
+A host is a PID namespace with its own network namespace. A virtual switch connects the hosts and this machine by links
+that can be slowed down or disconnected. All of it belongs to processes that end with this one, so that nothing is left.
 
-    with Hosts(["a", "b"], rate="100mbit", quotas={"b": 0.33}) as bed:
-        bed["a"].ssh(["ping", "-c1", "b"])
-        bed["b"].kill()
+    with Hosts(["a", "b"], rate="100mbit", quotas={"b": 0.33}) as hosts:
+        hosts["a"].ssh(["ping", "-c1", "b"])
+        hosts["b"].kill()
 
-Hosts see the files of this machine, but for /srv, the home folder: there each sees its own `folder`.
-Needs root, Linux with cgroups of version 1, iproute2 and openssh-server.
+Hosts see the files of this machine, except for /srv, the home folder: there each host sees its own `folder`.
+Requires root, Linux with cgroups version 1, iproute2 and openssh-server.
 """
 
 import argparse
@@ -29,211 +29,216 @@ from pathlib import Path
 from typing import Any
 
 HOME = "/srv"
+NAME_PREFIX = "dragoman-hosts-"
 INTERFACE = "eth0"
 CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "freezer")
 QUOTA_PERIOD_US = 10_000
-"""Short, as a slow processor is slow at every moment: in longer ones a host would run and stand still by turns."""
-PATIENCE_S = 20.0
+"""Short, so that a host runs slowly all the time: with a long period it would alternate between full speed and none."""
+TIMEOUT_S = 20.0
 PROGRAMS = (
     "ip", "tc", "taskset", "unshare", "nsenter", "mount", "ssh", "ssh-keygen", "/usr/sbin/sshd", "rsync", "pkill",
 )  # fmt: skip
 
 
 def missing_programs(*programs: str) -> list[str]:
-    """Programs that this machine lacks. Daemons may lie where only root looks."""
+    """Programs that are not installed on this machine. Searches /usr/sbin and /sbin too, where daemons are."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     return [program for program in programs if shutil.which(program, path=path) is None]
 
 
-def why_not() -> str | None:
-    """Why hosts cannot be made here, if so."""
+def missing_requirements() -> str | None:
+    """Requirements of hosts that this machine does not meet, as the reason for skipping tests, or None."""
     if os.geteuid() != 0:
-        return "hosts need root: network and process namespaces are made"
+        return "hosts need root to create network and PID namespaces"
     missing = missing_programs(*PROGRAMS)
     if missing:
-        return f"hosts need {', '.join(missing)}: install what .ci/system-packages installs"
+        return f"hosts need {', '.join(missing)}: .ci/system-packages lists the packages to install"
     absent = [str(CGROUPS / controller) for controller in CONTROLLERS if not (CGROUPS / controller / "tasks").exists()]
     if absent:
-        return f"hosts need cgroups of version 1: there is no {' and no '.join(absent)}"
+        return f"hosts need cgroups version 1: {' and '.join(absent)} not found"
     return None
 
 
 class Host:
-    """A machine of its own, as far as its processes can tell."""
+    """A simulated machine: its processes see their own network, host name, home folder and process list."""
 
-    def __init__(self, bed: "Hosts", number: int, name: str, rate: str | None, cores: float | None) -> None:
+    def __init__(self, hosts: "Hosts", number: int, name: str, rate: str | None, cores: float | None) -> None:
         self.name = name
-        self.address = f"{bed.subnet}.{number}"
+        self.address = f"{hosts.subnet}.{number}"
         self.interface = INTERFACE
-        self.folder = bed.folder / name
-        """What this host alone sees as its home, `/srv`."""
+        self.folder = hosts.folder / name
+        """Mounted as the home folder `/srv` in this host only."""
         self.rate = rate
         self.cores = cores
-        self._bed = bed
+        self._hosts = hosts
         self._number = number
         self._port = f"port{number}"
-        # A host that comes back keeps its hardware address, or its peers would talk to the old one for a while.
-        self._hardware_address = f"02:00:00:00:00:{number:02x}"
-        self._groups = [CGROUPS / controller / bed.name / name for controller in CONTROLLERS]
-        self._holder: subprocess.Popen[str] | None = None
-        self._init = 0
+        # A restarted host keeps its MAC address: peers use the old one until their ARP entries expire.
+        self._mac_address = f"02:00:00:00:00:{number:02x}"
+        self._cgroups = [CGROUPS / controller / hosts.name / name for controller in CONTROLLERS]
+        self._unshare: subprocess.Popen[str] | None = None
+        self._init_pid = 0
 
     def run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command in this host, past its network, and give what it wrote."""
+        """Run a command in this host without using its network, and return its output."""
         options = {"capture_output": True, "text": True, "check": True, **options}
-        return subprocess.run(self._inside(command), **{**options, "env": self._environment(options.get("env"))})
+        return subprocess.run(
+            self._command_inside(command), **{**options, "env": self._environment(options.get("env"))}
+        )
 
     def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
-        """The same, without waiting for its end."""
+        """Start a command as `run` does, without waiting for it to end."""
         options = {"text": True, **options}
-        return subprocess.Popen(self._inside(command), **{**options, "env": self._environment(options.get("env"))})
+        return subprocess.Popen(
+            self._command_inside(command), **{**options, "env": self._environment(options.get("env"))}
+        )
 
     def ssh(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command in this host through ssh, and give what it wrote."""
+        """Run a command in this host over ssh, and return its output."""
         options = {"capture_output": True, "text": True, "check": True, **options}
-        return subprocess.run(["ssh", "-F", self._bed.ssh_config, self.name, shlex.join(command)], **options)
+        return subprocess.run(["ssh", "-F", self._hosts.ssh_config, self.name, shlex.join(command)], **options)
 
     def processes(self) -> list[int]:
-        """The processes of this host but its first, as this machine numbers them."""
-        return [number for number in self._all_processes() if number != self._init]
+        """PIDs of the processes of this host, except its init process, in the PID namespace of this machine."""
+        return [pid for pid in self._all_processes() if pid != self._init_pid]
 
-    def find(self, word: str) -> list[int]:
-        """The processes of this host that have a word in their command lines."""
-        wanted = word.encode()
-        return [n for n in self.processes() if wanted in Path(f"/proc/{n}/cmdline").read_bytes().split(b"\0")]
+    def find_processes(self, argument: str) -> list[int]:
+        """PIDs of the processes of this host that have this argument in their command line."""
+        pids = self.processes()
+        return [pid for pid in pids if argument.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
 
-    def cut(self) -> None:
-        """Let nothing through its link any more. Nobody is told."""
-        self._bed.in_switch("ip", "link", "set", self._port, "nomaster")
+    def disconnect(self) -> None:
+        """Drop all packets on the link of this host. Neither side gets an error, as with an unplugged cable."""
+        self._hosts.in_switch("ip", "link", "set", self._port, "nomaster")
 
-    def mend(self) -> None:
-        """Let everything through again."""
-        self._bed.in_switch("ip", "link", "set", self._port, "master", "switch")
+    def reconnect(self) -> None:
+        """Undo `disconnect`."""
+        self._hosts.in_switch("ip", "link", "set", self._port, "master", "switch")
 
     def set_rate(self, rate: str | None) -> None:
-        """Slow its link down, both ways, to a rate such as `100mbit`; None is as fast as this machine can."""
+        """Limit the link of this host in both directions to a rate such as `100mbit`; None removes the limit."""
         self.rate = rate
-        for run, device in ((self._bed.in_switch, self._port), (self._in_network, INTERFACE)):
-            run("tc", "qdisc", "replace", "dev", device, "root", *(_shape(rate) if rate else ("pfifo",)))
+        for run, device in ((self._hosts.in_switch, self._port), (self._in_network, INTERFACE)):
+            run("tc", "qdisc", "replace", "dev", device, "root", *(_token_bucket(rate) if rate else ("pfifo",)))
 
     def set_quota(self, cores: float | None) -> None:
-        """Limit its processes to a number of cores, all together; None is no limit."""
+        """Limit all processes of this host together to a number of cores; None removes the limit."""
         self.cores = cores
-        (self._groups[0] / "cpu.cfs_period_us").write_text(str(QUOTA_PERIOD_US))
+        (self._cgroups[0] / "cpu.cfs_period_us").write_text(str(QUOTA_PERIOD_US))
         quota = -1 if cores is None else round(cores * QUOTA_PERIOD_US)
-        (self._groups[0] / "cpu.cfs_quota_us").write_text(str(quota))
+        (self._cgroups[0] / "cpu.cfs_quota_us").write_text(str(quota))
 
     def freeze(self) -> None:
-        """Stop all its processes where they are. Its kernel, as it were, still answers to pings."""
+        """Suspend all processes of this host. It still answers pings, because the kernel does that."""
         self._set_freezer("FROZEN")
 
     def thaw(self) -> None:
-        """Let them go on."""
+        """Resume all processes after `freeze`."""
         self._set_freezer("THAWED")
 
     def kill(self) -> None:
-        """End it as a power cut would: its link goes first, so that nobody gets a word of farewell."""
-        if self._holder is None:
+        """Kill this host like a power failure: the link is deleted first, so that its peers see no connection close."""
+        if self._unshare is None:
             return
-        self._bed.in_switch("ip", "link", "delete", self._port)
-        self._holder.kill()  # The kernel ends the first process of a host with its holder, and all others with that.
-        self._holder.wait()
+        self._hosts.in_switch("ip", "link", "delete", self._port)
+        self._unshare.kill()  # --kill-child: the kernel then kills the init process, and with it all others.
+        self._unshare.wait()
         self.thaw()
-        self._holder.communicate()
-        self._holder = None
-        _wait_until(lambda: not self._all_processes(), f"some processes of {self.name} do not end")
+        self._unshare.communicate()
+        self._unshare = None
+        _wait_until(lambda: not self._all_processes(), f"some processes of {self.name} did not end")
 
-    def revive(self) -> None:
-        """Start it again, with its address, its files, and none of its processes."""
-        for group in self._groups:
-            group.mkdir(parents=True, exist_ok=True)
+    def restart(self) -> None:
+        """Start this host, also again after `kill`: with the same address and files, but none of its processes."""
+        for cgroup in self._cgroups:
+            cgroup.mkdir(parents=True, exist_ok=True)
         self.set_quota(self.cores)
         unshare = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        boot = [sys.executable, "-I", __file__, "--boot", str(self._bed.folder), self.name, *map(str, self._groups)]
-        self._holder = _hold([*self._pin(), *unshare, *boot], env=self._environment(None))
-        self._init = int(Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text())
-        self._bed.in_switch(
+        boot = [sys.executable, "-I", __file__, "--boot", str(self._hosts.folder), self.name, *map(str, self._cgroups)]
+        self._unshare = _start_namespace([*self._taskset(), *unshare, *boot], env=self._environment(None))
+        self._init_pid = int(Path(f"/proc/{self._unshare.pid}/task/{self._unshare.pid}/children").read_text())
+        self._hosts.in_switch(
             "ip", "link", "add", self._port, "type", "veth",
-            "peer", "name", INTERFACE, "address", self._hardware_address, "netns", str(self._init),
+            "peer", "name", INTERFACE, "address", self._mac_address, "netns", str(self._init_pid),
         )  # fmt: skip
         self._in_network("ip", "address", "add", f"{self.address}/24", "dev", INTERFACE)
         self._in_network("ip", "link", "set", INTERFACE, "up")
-        self._in_network("ip", "route", "add", "default", "via", self._bed.address)
-        self._bed.in_switch("ip", "link", "set", self._port, "up")
-        self.mend()
+        self._in_network("ip", "route", "add", "default", "via", self._hosts.address)
+        self._hosts.in_switch("ip", "link", "set", self._port, "up")
+        self.reconnect()
         self.set_rate(self.rate)
-        _wait_until(self._answers, f"{self.name} does not answer at {self.address}")
+        _wait_until(self._accepts_ssh, f"{self.name} does not accept ssh connections at {self.address}")
 
     def _all_processes(self) -> list[int]:
-        return [int(line) for line in (self._groups[0] / "cgroup.procs").read_text().split()]
+        return [int(line) for line in (self._cgroups[0] / "cgroup.procs").read_text().split()]
 
-    def _answers(self) -> bool:
+    def _accepts_ssh(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection((self.address, 22), timeout=1):
             return True
         return False
 
     def _set_freezer(self, state: str) -> None:
-        freezer = self._groups[1] / "freezer.state"
+        freezer = self._cgroups[1] / "freezer.state"
         freezer.write_text(state)
-        _wait_until(lambda: freezer.read_text().strip() == state, f"{self.name} is not {state.lower()}")
+        _wait_until(lambda: freezer.read_text().strip() == state, f"{self.name} did not become {state}")
 
     def _in_network(self, *command: str) -> None:
-        _run("nsenter", "--target", str(self._init), "--net", *command)
+        _run("nsenter", "--target", str(self._init_pid), "--net", *command)
 
-    def _inside(self, command: Sequence[str]) -> list[str]:
+    def _command_inside(self, command: Sequence[str]) -> list[str]:
         join = 'for group in "$1" "$2"; do echo $$ > "$group/cgroup.procs"; done; shift 2; exec "$@"'
-        enter = ["nsenter", "--target", str(self._init), "--mount", "--uts", "--ipc", "--net", "--pid"]
+        enter = ["nsenter", "--target", str(self._init_pid), "--mount", "--uts", "--ipc", "--net", "--pid"]
         start = ["sh", "-c", f'cd {HOME} && exec "$@"', "sh", *command]
-        return ["sh", "-c", join, "sh", *map(str, self._groups), *self._pin(), *enter, *start]
+        return ["sh", "-c", join, "sh", *map(str, self._cgroups), *self._taskset(), *enter, *start]
 
-    def _pin(self) -> list[str]:
-        """A host of at most one core sees one: with more threads than that, they would wait for each other."""
+    def _taskset(self) -> list[str]:
+        """Command prefix that pins a host with at most one core to one CPU, where more threads only slow it down."""
         if self.cores is None or self.cores > 1:
             return []
         available = sorted(os.sched_getaffinity(0))
         return ["taskset", "--cpu-list", str(available[(self._number - 1) % len(available)])]
 
     @staticmethod
-    def _environment(given: Mapping[str, str] | None) -> dict[str, str]:
-        return {**(os.environ if given is None else given), "HOME": HOME}
+    def _environment(variables: Mapping[str, str] | None) -> dict[str, str]:
+        return {**(os.environ if variables is None else variables), "HOME": HOME}
 
 
 class Hosts:
-    """A test bed: hosts by their names. Give it to `with`, or call `close` in the end."""
+    """Simulated hosts by name. Use it as a context manager, or call `close`."""
 
     def __init__(
         self, names: Sequence[str], rate: str | None = None, quotas: Mapping[str, float] | None = None
     ) -> None:
-        if (reason := why_not()) is not None:
+        if (reason := missing_requirements()) is not None:
             raise RuntimeError(reason)
-        self._undo = ExitStack()
+        self._cleanup = ExitStack()
         try:
-            self._make(names, rate, quotas or {})
+            self._create(names, rate, quotas or {})
         except BaseException:
             self.close()
             raise
 
-    def _make(self, names: Sequence[str], rate: str | None, quotas: Mapping[str, float]) -> None:
-        number = self._claim_number()
-        self.name = f"dragoman-bed-{number}"
-        # 198.18.0.0/15 is set aside for measurements between hosts: no real network has it.
+    def _create(self, names: Sequence[str], rate: str | None, quotas: Mapping[str, float]) -> None:
+        number = self._reserve_number()
+        self.name = f"{NAME_PREFIX}{number}"
+        # 198.18.0.0/15 is reserved for benchmarks of networks: no real network uses it.
         self.subnet = f"198.{18 + number // 256}.{number % 256}"
         self.address = f"{self.subnet}.254"
-        """This machine's address, as hosts see it."""
-        self._remove_groups()  # Whoever had this number before is dead.
-        self._undo.callback(self._remove_groups)
-        self.folder = Path(self._undo.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-bed-")))
+        """Address of this machine on the network of the hosts."""
+        self._remove_cgroups()  # Left by a killed process that had the same number.
+        self._cleanup.callback(self._remove_cgroups)
+        self.folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix=NAME_PREFIX)))
         self.ssh_config = self.folder / "ssh_config"
         self.ssh_key = self.folder / "key"
-        self._plug_in(f"bed{number}")
+        self._create_switch(f"hosts{number}")
         self._hosts = {
             name: Host(self, index, name, rate, quotas.get(name)) for index, name in enumerate(names, start=1)
         }
         self._write_files()
         for host in self:
-            self._undo.callback(host.kill)
-            host.revive()
+            self._cleanup.callback(host.kill)
+            host.restart()
 
     def __enter__(self) -> "Hosts":
         return self
@@ -251,44 +256,44 @@ class Hosts:
         return len(self._hosts)
 
     def close(self) -> None:
-        """End all hosts and remove what they were made of."""
-        self._undo.close()
+        """Kill all hosts, and remove their namespaces, cgroups, links and folders."""
+        self._cleanup.close()
 
     def in_switch(self, *command: str) -> None:
-        """Run a command in the network of the switch."""
+        """Run a command in the network namespace of the switch."""
         _run("nsenter", "--target", str(self._switch.pid), "--net", *command)
 
-    def _claim_number(self) -> int:
-        """A number that no other bed of this machine has. The kernel frees it when this process dies."""
+    def _reserve_number(self) -> int:
+        """Number that no other `Hosts` on this machine has. The kernel releases it when this process ends."""
         for number in range(512):
-            claim = socket.socket(socket.AF_UNIX)
+            reservation = socket.socket(socket.AF_UNIX)
             try:
-                claim.bind(f"\0dragoman-bed-{number}")
+                reservation.bind(f"\0{NAME_PREFIX}{number}")
             except OSError:
-                claim.close()
+                reservation.close()
                 continue
-            self._undo.callback(claim.close)
+            self._cleanup.callback(reservation.close)
             return number
-        raise RuntimeError("there are 512 beds of hosts already: close some")
+        raise RuntimeError("512 groups of hosts exist already: close some")
 
-    def _plug_in(self, cable: str) -> None:
-        """Make the switch, and a link from this machine to it."""
-        self._switch = _hold(["unshare", "--net", "sh", "-c", "echo ready; read -r _ || exit 0"])
-        self._undo.callback(_let_go, self._switch)
+    def _create_switch(self, interface: str) -> None:
+        """Create the switch, and a link from this machine to it with this interface name."""
+        self._switch = _start_namespace(["unshare", "--net", "sh", "-c", "echo ready; read -r _ || exit 0"])
+        self._cleanup.callback(_end_namespace, self._switch)
         self.in_switch("ip", "link", "add", "switch", "type", "bridge")
         self.in_switch("ip", "link", "set", "switch", "up")
-        _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "port0", "netns", str(self._switch.pid))
-        self._undo.callback(_run, "ip", "link", "delete", cable)
-        _run("ip", "address", "add", f"{self.address}/24", "dev", cable)
-        _run("ip", "link", "set", cable, "up")
+        _run("ip", "link", "add", interface, "type", "veth", "peer", "name", "port0", "netns", str(self._switch.pid))
+        self._cleanup.callback(_run, "ip", "link", "delete", interface)
+        _run("ip", "address", "add", f"{self.address}/24", "dev", interface)
+        _run("ip", "link", "set", interface, "up")
         self.in_switch("ip", "link", "set", "port0", "master", "switch", "up")
 
     def _write_files(self) -> None:
-        """What hosts and their users need: names, keys, and the settings of ssh at both ends."""
+        """Write the host names, the ssh keys, and the configuration of ssh clients and servers."""
         self.folder.chmod(0o755)
         names = "".join(f"{host.address} {host.name}\n" for host in self)
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
-        # No name server can be reached from here: asking one would only take long.
+        # Without DNS: hosts reach no name server, so that lookups would wait for a timeout.
         (self.folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
         passwd = Path("/etc/passwd").read_text()
         (self.folder / "passwd").write_text(re.sub(r"(?m)^(root:.*:)[^:]*:[^:]*$", rf"\g<1>{HOME}:/bin/bash", passwd))
@@ -299,57 +304,57 @@ class Hosts:
             f"  UserKnownHostsFile {self.folder}/known_hosts\n  GlobalKnownHostsFile none\n"
             "  StrictHostKeyChecking yes\n"
         )
-        known = []
+        known_hosts = []
         for host in self:
             (host.folder / ".ssh").mkdir(parents=True)
             shutil.copy(self.ssh_config, host.folder / ".ssh" / "config")
             key = self.folder / f"{host.name}.key"
             _make_key(key)
-            known.append(f"{host.address} {key.with_suffix('.key.pub').read_text()}")
+            known_hosts.append(f"{host.address} {key.with_suffix('.key.pub').read_text()}")
             (self.folder / f"{host.name}.sshd").write_text(
                 f"HostKey {key}\nAuthorizedKeysFile {self.ssh_key}.pub\nPidFile none\nStrictModes no\nUsePAM no\n"
                 f"MaxStartups 100\nPermitRootLogin yes\nSetEnv {_session_environment()}\n"
             )
-        (self.folder / "known_hosts").write_text("".join(known))
+        (self.folder / "known_hosts").write_text("".join(known_hosts))
 
-    def _remove_groups(self) -> None:
+    def _remove_cgroups(self) -> None:
         roots = [CGROUPS / controller / self.name for controller in CONTROLLERS]
-        groups = [group for root in roots if root.exists() for group in (*root.glob("*/"), root)]
-        for group in groups:
-            _end_processes(group)
-        for group in groups:
-            _wait_until(lambda group=group: _removed(group), f"{group} is still in use")
+        cgroups = [cgroup for root in roots if root.exists() for cgroup in (*root.glob("*/"), root)]
+        for cgroup in cgroups:
+            _kill_processes(cgroup)
+        for cgroup in cgroups:
+            _wait_until(lambda cgroup=cgroup: _try_to_remove(cgroup), f"{cgroup} is still in use")
 
 
 def _session_environment() -> str:
-    """What sessions of ssh are given: the Python of this process, and where it looks for this project."""
-    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    settings |= {name: os.environ[name] for name in ("PYTHONPATH", "OMP_NUM_THREADS") if name in os.environ}
-    return " ".join(f'"{name}={value}"' for name, value in settings.items())
+    """Environment of ssh sessions: the Python of this process first in PATH, and its PYTHONPATH."""
+    variables = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    variables |= {name: os.environ[name] for name in ("PYTHONPATH", "OMP_NUM_THREADS") if name in os.environ}
+    return " ".join(f'"{name}={value}"' for name, value in variables.items())
 
 
-def _shape(rate: str) -> tuple[str, ...]:
-    """A token bucket of 10 ms: small against what a run sends, large enough for the timer of the kernel."""
+def _token_bucket(rate: str) -> tuple[str, ...]:
+    """Arguments of tc for a token bucket of 10 ms: smaller than what a run sends, large enough for the kernel timer."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)bit", rate)
     if match is None:
-        raise ValueError(f"{rate} is no rate: write it like 100mbit, 2.5gbit or 800kbit")
+        raise ValueError(f"{rate} is not a valid rate: write it like 100mbit, 2.5gbit or 800kbit")
     bits = float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
     burst_bytes = max(64 * 1024, round(bits / 8 / 100))
     return "tbf", "rate", rate, "burst", str(burst_bytes), "latency", "50ms"
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{shlex.join(command)}: {done.stderr.strip()}")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise RuntimeError(f"{shlex.join(command)}: {result.stderr.strip()}")
 
 
 def _make_key(path: Path) -> None:
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path))
 
 
-def _hold(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
-    """Start a process that says when it is ready, and ends when this one does: then its input ends."""
+def _start_namespace(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
+    """Start `unshare` and wait for its `ready`. It ends when its input closes: with this process, at the latest."""
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, **options
     )
@@ -359,72 +364,72 @@ def _hold(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
     return process
 
 
-def _let_go(process: "subprocess.Popen[str]") -> None:
-    process.communicate(timeout=PATIENCE_S)
+def _end_namespace(process: "subprocess.Popen[str]") -> None:
+    process.communicate(timeout=TIMEOUT_S)
 
 
-def _wait_until(condition: Any, problem: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def _wait_until(condition: Any, error: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise RuntimeError(problem)
+            raise RuntimeError(error)
         time.sleep(0.01)
 
 
-def _end_processes(group: Path) -> None:
-    for number in (group / "cgroup.procs").read_text().split():
+def _kill_processes(cgroup: Path) -> None:
+    for pid in (cgroup / "cgroup.procs").read_text().split():
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(number), signal.SIGKILL)
-    if (group / "freezer.state").exists():
-        (group / "freezer.state").write_text("THAWED")
+            os.kill(int(pid), signal.SIGKILL)
+    if (cgroup / "freezer.state").exists():
+        (cgroup / "freezer.state").write_text("THAWED")
 
 
-def _removed(group: Path) -> bool:
+def _try_to_remove(cgroup: Path) -> bool:
     with contextlib.suppress(OSError):
-        group.rmdir()
+        cgroup.rmdir()
         return True
     return False
 
 
-def _boot(folder: Path, name: str, groups: Sequence[str]) -> None:
-    """What the first process of a host does: furnish it, start sshd, and end it all when its input ends."""
-    for group in groups:
-        Path(group, "cgroup.procs").write_text("0")
+def _boot(folder: Path, name: str, cgroups: Sequence[str]) -> None:
+    """Init process of a host: mount its files, start sshd, and end the host when standard input closes."""
+    for cgroup in cgroups:
+        Path(cgroup, "cgroup.procs").write_text("0")
     socket.sethostname(name)
     _run("mount", "--bind", str(folder / name), HOME)
     for file in ("hosts", "passwd", "nsswitch.conf"):
         _run("mount", "--bind", str(folder / file), f"/etc/{file}")
-    for place in ("/run", "/dev/shm"):
-        _run("mount", "-t", "tmpfs", "tmpfs", place)
-    _run("mount", "-t", "sysfs", "sysfs", "/sys")  # Its list of interfaces belongs to a network.
+    for mount_point in ("/run", "/dev/shm"):
+        _run("mount", "-t", "tmpfs", "tmpfs", mount_point)
+    _run("mount", "-t", "sysfs", "sysfs", "/sys")  # sysfs lists the interfaces of one network namespace.
     _run("ip", "link", "set", "lo", "up")
     Path("/run/sshd").mkdir()
     os.chdir(HOME)
     log = str(folder / f"{name}.log")
     subprocess.Popen(["/usr/sbin/sshd", "-D", "-f", str(folder / f"{name}.sshd"), "-E", log], stdin=subprocess.DEVNULL)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel buries orphans.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel then reaps orphaned processes.
     print("ready", flush=True)
     sys.stdin.read()
 
 
 def main() -> None:
-    """Open a test bed, say how to use it, and take it down on Ctrl-C."""
+    """Create simulated hosts, print how to connect to them, and remove them on Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m tests.system.hosts", description=main.__doc__)
-    parser.add_argument("--hosts", type=int, default=2, help="how many; they are called a, b, c ...")
-    parser.add_argument("--rate", help="of each link, such as 100mbit; as fast as it goes without")
-    parser.add_argument("--quotas", help="cores of some hosts, such as b=0.33,c=1", default="")
-    wanted = parser.parse_args()
-    names = [chr(ord("a") + index) for index in range(wanted.hosts)]
+    parser.add_argument("--hosts", type=int, default=2, help="number of hosts; their names are a, b, c ...")
+    parser.add_argument("--rate", help="rate of each link, such as 100mbit (default: unlimited)")
+    parser.add_argument("--quotas", help="CPU quotas of some hosts in cores, such as b=0.33,c=1", default="")
+    arguments = parser.parse_args()
+    names = [chr(ord("a") + index) for index in range(arguments.hosts)]
     quotas = {
-        name: float(cores) for name, _, cores in (pair.partition("=") for pair in wanted.quotas.split(",") if pair)
+        name: float(cores) for name, _, cores in (pair.partition("=") for pair in arguments.quotas.split(",") if pair)
     }
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), Hosts(names, wanted.rate, quotas) as bed:
-        print(f"ssh config: {bed.ssh_config}\nthis machine is {bed.address}\n")
-        for host in bed:
-            print(f"{host.name}  {host.address}  home {host.folder}, which it sees as {HOME}")
-            print(f"   ssh -F {bed.ssh_config} {host.name}")
-        print("\nCtrl-C takes all of it down.", flush=True)
+    with contextlib.suppress(KeyboardInterrupt), Hosts(names, arguments.rate, quotas) as hosts:
+        print(f"ssh config: {hosts.ssh_config}\naddress of this machine: {hosts.address}\n")
+        for host in hosts:
+            print(f"{host.name}  {host.address}  home folder {host.folder}, mounted as {HOME}")
+            print(f"   ssh -F {hosts.ssh_config} {host.name}")
+        print("\nCtrl-C removes the hosts.", flush=True)
         while True:
             time.sleep(3600)
 

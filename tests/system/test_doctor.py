@@ -8,9 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from ..small import TINY
-from .hosts import HOME, Hosts, why_not
+from .hosts import HOME, Hosts, missing_requirements
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(missing_requirements() is not None, reason=str(missing_requirements())),
+]
 
 
 RATE, BITS_PER_S = "1mbit", 1e6

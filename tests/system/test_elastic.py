@@ -1,6 +1,6 @@
-"""A run over three hosts that lose workers, power, cables and each other, and never a step.
+"""An elastic run over three hosts loses no step when workers, hosts or links fail.
 
-One run goes through all mishaps, one after the other. Host b is spared until the end: its log tells the story.
+One run goes through all failures, one after the other. Host b fails last, so that its log covers all of them.
 """
 
 import os
@@ -18,54 +18,59 @@ from dragoman.events import CheckpointSaved, Event, RunStarted, StepDone, Worker
 from dragoman.run_folder import RunFolder
 
 from ..processes import train
-from .hosts import Host, Hosts, why_not
+from .hosts import Host, Hosts, missing_requirements
 from .test_launch import command, workers_of
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
-    pytest.mark.timeout(1200),  # The first test waits for the whole run.
+    pytest.mark.skipif(missing_requirements() is not None, reason=str(missing_requirements())),
+    pytest.mark.timeout(1200),  # The fixture of the first test takes as long as the entire run.
 ]
 
-PATIENCE_S = 240.0
-SLOTS = {"a": 0, "b": 1, "c": 2}
-# A small rate: over many steps a large one would make the rounding of sums visible in the losses.
-EXACT = ("model.dropout=0", "schedule.learning_rate=0.00005", "evaluation.bleu=false", "evaluation.every=100000")
-ALL = ["worker 0 on a", "worker 1 on b", "worker 2 on c"]
+TIMEOUT_S = 240.0
+WORKERS = {"a": 0, "b": 1, "c": 2}
+# With a higher learning rate, rounding differences of the all-reduce would grow over many steps and show in the losses.
+EXACT_SETTINGS = (
+    "model.dropout=0",
+    "schedule.learning_rate=0.00005",
+    "evaluation.bleu=false",
+    "evaluation.every=100000",
+)
+ALL_WORKERS = ["worker 0 on a", "worker 1 on b", "worker 2 on c"]
 
 
-class RunHistory:
-    """A launch over all hosts of a bed, and what their workers have recorded so far."""
+class ElasticLaunch:
+    """A `dragoman launch` process over all hosts, and the events that their workers have recorded so far."""
 
-    def __init__(self, bed: Hosts, data: Path, steps: int, output: Path) -> None:
-        self.bed = bed
+    def __init__(self, hosts: Hosts, data: Path, steps: int, output: Path) -> None:
+        self.hosts = hosts
         self.output = output
-        options = ("--elastic", "--ssh-config", str(bed.ssh_config))
-        words = (*EXACT, f"training.steps={steps}", "checkpoint.every=20", "exchange.method=plain")
+        options = ("--elastic", "--ssh-config", str(hosts.ssh_config))
+        settings = (*EXACT_SETTINGS, f"training.steps={steps}", "checkpoint.every=20", "exchange.method=plain")
         with output.open("w") as file:
             self.process = subprocess.Popen(
-                command("a,b,c", data, *words, options=options),
+                command("a,b,c", data, *settings, options=options),
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
 
     def events(self, host: str) -> list[Event]:
-        return RunFolder(self.bed[host].folder / "run").events(SLOTS[host])
+        return RunFolder(self.hosts[host].folder / "run").events(WORKERS[host])
 
     def step(self, host: str) -> int:
         return max((event.step for event in self.events(host) if isinstance(event, StepDone)), default=0)
 
     def world(self, host: str) -> list[str]:
-        """The workers of the world that a host is in."""
-        known = [event.workers for event in self.events(host) if isinstance(event, RunStarted | WorldChanged)]
-        return known[-1] if known else []
+        """Workers of the world that a host is in."""
+        worlds = [event.workers for event in self.events(host) if isinstance(event, RunStarted | WorldChanged)]
+        return worlds[-1] if worlds else []
 
-    def wait_until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+    def wait_until(self, condition: Callable[[], object], awaited: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
-            assert self.process.poll() is None, f"the launcher ended before {what}:\n{self.output.read_text()}"
-            assert time.monotonic() < deadline, f"waited too long for {what}:\n{self.output.read_text()}"
+            assert self.process.poll() is None, f"the launcher ended before {awaited}:\n{self.output.read_text()}"
+            assert time.monotonic() < deadline, f"waited too long for {awaited}:\n{self.output.read_text()}"
             time.sleep(0.1)
 
     def wait_for_steps(self, host: str, more: int) -> None:
@@ -75,23 +80,21 @@ class RunHistory:
     def wait_for_world(self, host: str, workers: Sequence[str]) -> None:
         self.wait_until(lambda: self.world(host) == workers, f"{host} to be in a world of {workers}")
 
-    def losses_told(self, host: str) -> list[WorkersLost]:
+    def lost_workers_events(self, host: str) -> list[WorkersLost]:
         return [event for event in self.events(host) if isinstance(event, WorkersLost)]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What is left of a story when it is over."""
+class ElasticRun:
+    """Result of a run with failures of all kinds."""
 
     events: dict[str, list[Event]]
     steps: int
-    """Where it ended."""
-    lost_at: int
-    """The last step before all hosts were lost."""
-    newest: int
-    """The newest checkpoint that any host had then."""
-    named: dict[str, list[str]]
-    """Mishaps, and whom b said to be lost."""
+    """Last step of the run."""
+    newest_checkpoint_step: int
+    """Step of the newest checkpoint that any host had when all hosts were lost."""
+    reported_lost: dict[str, list[str]]
+    """For each failure, the workers that b recorded as lost."""
     output: str
 
 
@@ -100,79 +103,89 @@ def kill_worker(host: Host) -> None:
 
 
 def kill_lighthouse(host: Host) -> None:
-    for number in host.find("dragoman.launch.lighthouse"):
-        os.kill(number, signal.SIGKILL)
+    for pid in host.find_processes("dragoman.launch.lighthouse"):
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
-def told(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def elastic_run(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticRun]:
     folder = tmp_path_factory.mktemp("elastic")
-    named: dict[str, list[str]] = {}
-    with Hosts(["a", "b", "c"]) as bed:
-        story = RunHistory(bed, data.path, 100_000, folder / "first.txt")
-        spared = [worker for worker in ALL if not worker.endswith("c")]
+    reported_lost: dict[str, list[str]] = {}
+    with Hosts(["a", "b", "c"]) as hosts:
+        launch = ElasticLaunch(hosts, data.path, 100_000, folder / "first.txt")
+        remaining = [worker for worker in ALL_WORKERS if not worker.endswith("c")]
 
-        def lose_c(mishap: str, lose: Callable[[], None]) -> None:
-            before = len(story.losses_told("b"))
-            lose()
-            story.wait_for_world("b", spared)
-            story.wait_for_steps("b", 3)
-            named[mishap] = [worker for event in story.losses_told("b")[before:] for worker in event.workers]
+        def lose_c(failure: str, fail: Callable[[], None]) -> None:
+            before = len(launch.lost_workers_events("b"))
+            fail()
+            launch.wait_for_world("b", remaining)
+            launch.wait_for_steps("b", 3)
+            reported_lost[failure] = [
+                worker for event in launch.lost_workers_events("b")[before:] for worker in event.workers
+            ]
 
-        def see_c_back() -> None:
-            story.wait_for_world("b", ALL)
-            story.wait_for_steps("c", 3)
+        def wait_for_c() -> None:
+            launch.wait_for_world("b", ALL_WORKERS)
+            launch.wait_for_steps("c", 3)
 
         try:
-            story.wait_for_world("b", ALL)
-            story.wait_for_steps("b", 10)
-            lose_c("killed worker", lambda: kill_worker(bed["c"]))
-            kill_lighthouse(bed["a"])
-            story.wait_for_steps("b", 3)
-            see_c_back()
-            lose_c("no power", bed["c"].kill)
-            bed["c"].revive()
-            see_c_back()
-            lose_c("frozen", bed["c"].freeze)
-            bed["c"].thaw()
-            see_c_back()
-            lose_c("cut off", bed["c"].cut)
-            bed["c"].mend()
-            see_c_back()
-            bed["a"].kill()
-            story.wait_for_world("b", ALL[1:])
-            story.wait_for_steps("b", 45)  # Checkpoints that a has not seen.
+            launch.wait_for_world("b", ALL_WORKERS)
+            launch.wait_for_steps("b", 10)
+            lose_c("worker killed", lambda: kill_worker(hosts["c"]))
+            kill_lighthouse(hosts["a"])
+            launch.wait_for_steps("b", 3)
+            wait_for_c()
+            lose_c("host killed", hosts["c"].kill)
+            hosts["c"].restart()
+            wait_for_c()
+            lose_c("host frozen", hosts["c"].freeze)
+            hosts["c"].thaw()
+            wait_for_c()
+            lose_c("host disconnected", hosts["c"].disconnect)
+            hosts["c"].reconnect()
+            wait_for_c()
+            hosts["a"].kill()
+            launch.wait_for_world("b", ALL_WORKERS[1:])
+            launch.wait_for_steps("b", 45)  # Until b and c have checkpoints that a does not have.
         finally:
-            os.killpg(story.process.pid, signal.SIGKILL)
-            story.process.wait()
-        lost_at = max(story.step(host) for host in "bc")
-        bed["b"].kill()
-        bed["c"].kill()
-        newest = max(_newest_checkpoint(host) for host in bed)
-        assert newest > _newest_checkpoint(bed["a"])
-        for host in bed:
-            host.revive()
-        again = RunHistory(bed, data.path, lost_at + 30, folder / "again.txt")
-        assert again.process.wait(timeout=PATIENCE_S) == 0, again.output.read_text()
-        events = {host: story.events(host) for host in SLOTS}
-        yield Told(events, lost_at + 30, lost_at, newest, named, story.output.read_text() + again.output.read_text())
+            os.killpg(launch.process.pid, signal.SIGKILL)
+            launch.process.wait()
+        last_step_before_loss = max(launch.step(host) for host in "bc")
+        hosts["b"].kill()
+        hosts["c"].kill()
+        newest_checkpoint_step = max(_newest_checkpoint(host) for host in hosts)
+        assert newest_checkpoint_step > _newest_checkpoint(hosts["a"])
+        for host in hosts:
+            host.restart()
+        relaunch = ElasticLaunch(hosts, data.path, last_step_before_loss + 30, folder / "again.txt")
+        assert relaunch.process.wait(timeout=TIMEOUT_S) == 0, relaunch.output.read_text()
+        events = {host: launch.events(host) for host in WORKERS}
+        yield ElasticRun(
+            events,
+            last_step_before_loss + 30,
+            newest_checkpoint_step,
+            reported_lost,
+            launch.output.read_text() + relaunch.output.read_text(),
+        )
 
 
 def _newest_checkpoint(host: Host) -> int:
-    found = sorted((host.folder / "run" / "checkpoints").glob("step-*"))
-    return int(found[-1].name.removeprefix("step-")) if found else 0
+    checkpoints = sorted((host.folder / "run" / "checkpoints").glob("step-*"))
+    return int(checkpoints[-1].name.removeprefix("step-")) if checkpoints else 0
 
 
 @pytest.fixture(scope="module")
-def undisturbed(told: Told, data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> dict[int, StepDone]:
-    """The same run by one worker, from beginning to end."""
-    run = tmp_path_factory.mktemp("undisturbed") / "run"
-    train(data.path, run, *EXACT, f"training.steps={told.steps}", "checkpoint.every=100000", workers=1)
+def reference_steps(
+    elastic_run: ElasticRun, data: DataSet, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, StepDone]:
+    """Steps of the same run with one worker and no failures."""
+    run = tmp_path_factory.mktemp("reference") / "run"
+    train(data.path, run, *EXACT_SETTINGS, f"training.steps={elastic_run.steps}", "checkpoint.every=100000", workers=1)
     return {event.step: event for event in RunFolder(run).events() if isinstance(event, StepDone)}
 
 
-def lineage(events: Sequence[Event]) -> list[StepDone]:
-    """The steps that a host's present state has come through, as far as it saw them."""
+def steps_of_final_state(events: Sequence[Event]) -> list[StepDone]:
+    """Steps that a host recorded and that led to its final state: without those that a resume rolled back."""
     steps: list[StepDone] = []
     for event in events:
         if isinstance(event, RunStarted):
@@ -182,53 +195,58 @@ def lineage(events: Sequence[Event]) -> list[StepDone]:
     return steps
 
 
-def test_the_spared_host_takes_every_step_once_and_in_order(told):
-    steps = [done.step for done in lineage(told.events["b"])]
+def test_last_host_to_fail_takes_every_step_once_and_in_order(elastic_run):
+    steps = [done.step for done in steps_of_final_state(elastic_run.events["b"])]
     assert steps == sorted(set(steps))
-    assert steps[-1] == told.steps
+    assert steps[-1] == elastic_run.steps
 
 
-def test_no_step_is_lost(told):
-    taken = {done.step for events in told.events.values() for done in lineage(events)}
-    assert taken == set(range(1, told.steps + 1))
+def test_no_step_is_lost(elastic_run):
+    steps = {done.step for events in elastic_run.events.values() for done in steps_of_final_state(events)}
+    assert steps == set(range(1, elastic_run.steps + 1))
 
 
-def test_all_losses_are_those_of_one_worker_that_nothing_happens_to(told, undisturbed):
-    wanted = {step: done.loss for step, done in undisturbed.items()}
-    for events in told.events.values():
+def test_losses_equal_those_of_one_worker_without_failures(elastic_run, reference_steps):
+    expected = {step: done.loss for step, done in reference_steps.items()}
+    for events in elastic_run.events.values():
         for done in events:
             if isinstance(done, StepDone):
-                assert done.loss == pytest.approx(wanted[done.step], rel=1e-4), done
+                assert done.loss == pytest.approx(expected[done.step], rel=1e-4), done
 
 
-def test_no_pair_is_lost_or_repeated(told, undisturbed):
-    for events in told.events.values():
-        for done in lineage(events):
-            planned = undisturbed[done.step]
-            assert (done.epoch, done.batch, done.pairs) == (planned.epoch, planned.batch, planned.pairs)
+def test_no_sentence_pair_is_lost_or_repeated(elastic_run, reference_steps):
+    for events in elastic_run.events.values():
+        for done in steps_of_final_state(events):
+            reference = reference_steps[done.step]
+            assert (done.epoch, done.batch, done.pairs) == (reference.epoch, reference.batch, reference.pairs)
 
 
-@pytest.mark.parametrize("mishap", ["killed worker", "no power", "frozen", "cut off"])
-def test_whoever_is_lost_is_named_with_its_host_and_its_last_words(told, mishap):
-    assert told.named[mishap]
-    assert all(worker.startswith("worker 2 on c (") and "heard" in worker for worker in told.named[mishap])
+@pytest.mark.parametrize("failure", ["worker killed", "host killed", "host frozen", "host disconnected"])
+def test_lost_workers_are_reported_with_host_and_last_activity(elastic_run, failure):
+    assert elastic_run.reported_lost[failure]
+    assert all(
+        worker.startswith("worker 2 on c (") and "heard" in worker for worker in elastic_run.reported_lost[failure]
+    )
 
 
-def test_the_loss_of_the_first_host_is_a_loss_like_any_other(told):
-    lost = [worker for event in told.events["b"] if isinstance(event, WorkersLost) for worker in event.workers]
+def test_loss_of_the_first_host_is_reported_like_that_of_any_other(elastic_run):
+    lost = [worker for event in elastic_run.events["b"] if isinstance(event, WorkersLost) for worker in event.workers]
     assert any(worker.startswith("worker 0 on a (") for worker in lost)
 
 
-def test_after_the_loss_of_all_hosts_the_run_goes_on_from_the_newest_checkpoint_of_any(told):
-    last_start = {
-        host: [event for event in events if isinstance(event, RunStarted)][-1] for host, events in told.events.items()
+def test_run_resumes_from_the_newest_checkpoint_of_any_host_after_the_loss_of_all(elastic_run):
+    last_starts = {
+        host: [event for event in events if isinstance(event, RunStarted)][-1]
+        for host, events in elastic_run.events.items()
     }
-    assert {host: event.resumed_step for host, event in last_start.items()} == dict.fromkeys(SLOTS, told.newest)
-    assert f"Finished after {told.steps} steps" in told.output
-    saved = [event.step for event in told.events["a"] if isinstance(event, CheckpointSaved)]
-    assert saved[-1] == told.steps
+    assert {host: event.resumed_step for host, event in last_starts.items()} == dict.fromkeys(
+        WORKERS, elastic_run.newest_checkpoint_step
+    )
+    assert f"Finished after {elastic_run.steps} steps" in elastic_run.output
+    saved = [event.step for event in elastic_run.events["a"] if isinstance(event, CheckpointSaved)]
+    assert saved[-1] == elastic_run.steps
 
 
-def test_the_launcher_tells_of_those_who_come_back(told):
-    assert "Worker 2 on c died and is restarted." in told.output
-    assert "c is back: starting its workers." in told.output
+def test_launcher_reports_restarted_workers_and_hosts(elastic_run):
+    assert "Worker 2 on c died and is restarted." in elastic_run.output
+    assert "c is back: starting its workers." in elastic_run.output

@@ -1,4 +1,4 @@
-"""The test bed itself: hosts that are apart, links that are slow or cut, machines that freeze and die."""
+"""Simulated hosts: isolation, slow and disconnected links, frozen and killed hosts, cleanup."""
 
 import contextlib
 import os
@@ -13,29 +13,34 @@ from pathlib import Path
 
 import pytest
 
-from .hosts import CGROUPS, CONTROLLERS, HOME, Hosts, why_not
+from .hosts import CGROUPS, CONTROLLERS, HOME, NAME_PREFIX, Hosts, missing_requirements
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(missing_requirements() is not None, reason=str(missing_requirements())),
+]
 
-LISTEN = "import socket; s = socket.create_server(('', 4000)); print('ready', flush=True); c, _ = s.accept(); c.recv(9)"
-SINK = (
+ACCEPT_ONE = (
+    "import socket; s = socket.create_server(('', 4000)); print('ready', flush=True); c, _ = s.accept(); c.recv(9)"
+)
+COUNT_BYTES = (
     "import socket; s = socket.create_server(('', 4000)); print('ready', flush=True); c, _ = s.accept()\n"
     "n = 0\nwhile d := c.recv(1 << 16): n += len(d)\nprint(n)"
 )
 
 
 @pytest.fixture(scope="module")
-def bed() -> Iterator[Hosts]:
-    with Hosts(["a", "b"], quotas={"b": 0.25}) as made:
-        yield made
+def hosts() -> Iterator[Hosts]:
+    with Hosts(["a", "b"], quotas={"b": 0.25}) as created:
+        yield created
 
 
 def python(program: str) -> list[str]:
     return [sys.executable, "-I", "-c", program]
 
 
-def test_each_host_has_its_name_its_address_and_its_home(bed):
-    for host in bed:
+def test_each_host_has_its_own_name_address_and_home_folder(hosts):
+    for host in hosts:
         assert host.ssh(["hostname"]).stdout.strip() == host.name
         assert host.address in host.ssh(["ip", "-brief", "address", "show", host.interface]).stdout
         host.ssh(["sh", "-c", f"echo {host.name} > mine"])
@@ -43,143 +48,147 @@ def test_each_host_has_its_name_its_address_and_its_home(bed):
         assert host.run(["cat", f"{HOME}/mine"]).stdout.strip() == host.name
 
 
-def test_hosts_reach_each_other_by_name_with_their_keys_checked(bed):
-    assert bed["a"].ssh(["ssh", "b", "hostname"]).stdout.strip() == "b"
-    known = bed.folder / "known_hosts"
-    whole = known.read_text()
-    first, second = whole.splitlines()
-    known.write_text(f"{bed['a'].address} {second.partition(' ')[2]}\n")
-    refused = bed["a"].ssh(["hostname"], check=False)
-    known.write_text(whole)
+def test_hosts_connect_to_each_other_by_name_and_check_host_keys(hosts):
+    assert hosts["a"].ssh(["ssh", "b", "hostname"]).stdout.strip() == "b"
+    known_hosts = hosts.folder / "known_hosts"
+    original = known_hosts.read_text()
+    first, second = original.splitlines()
+    known_hosts.write_text(f"{hosts['a'].address} {second.partition(' ')[2]}\n")
+    refused = hosts["a"].ssh(["hostname"], check=False)
+    known_hosts.write_text(original)
     assert refused.returncode == 255
     assert "Host key verification failed" in refused.stderr
     assert first != second
 
 
-def test_a_slow_link_is_slow_and_can_be_made_fast(bed):
-    size = 2_000_000
+def test_link_rate_can_be_limited_and_the_limit_removed(hosts):
+    size_bytes = 2_000_000
 
     def send() -> float:
-        with bed["b"].start(python(SINK), stdout=subprocess.PIPE) as sink:
-            assert sink.stdout.readline() == "ready\n"
+        with hosts["b"].start(python(COUNT_BYTES), stdout=subprocess.PIPE) as receiver:
+            assert receiver.stdout.readline() == "ready\n"
             started = time.monotonic()
-            with socket.create_connection((bed["b"].address, 4000)) as connection:
-                connection.sendall(bytes(size))
-            assert int(sink.stdout.readline()) == size
+            with socket.create_connection((hosts["b"].address, 4000)) as connection:
+                connection.sendall(bytes(size_bytes))
+            assert int(receiver.stdout.readline()) == size_bytes
             return time.monotonic() - started
 
-    bed["b"].set_rate("16mbit")
+    hosts["b"].set_rate("16mbit")
     slow_s = send()
-    bed["b"].set_rate(None)
-    assert size * 8 / slow_s < 18e6
+    hosts["b"].set_rate(None)
+    assert size_bytes * 8 / slow_s < 18e6
     assert send() < slow_s
 
 
-def test_a_rate_that_is_none_is_refused(bed):
+def test_invalid_rate_is_rejected(hosts):
     with pytest.raises(ValueError, match="write it like 100mbit"):
-        bed["a"].set_rate("fast")
+        hosts["a"].set_rate("fast")
 
 
-def test_a_quota_holds_a_host_back(bed):
+def test_cpu_quota_throttles_a_host(hosts):
     spin = "import time; n = time.process_time\nwhile n() < 0.2: pass"
-    bed["b"].ssh(python(spin))
-    throttled = dict(line.split() for line in (CGROUPS / "cpu" / bed.name / "b" / "cpu.stat").read_text().splitlines())
-    assert int(throttled["nr_throttled"]) > 0
+    hosts["b"].ssh(python(spin))
+    cpu_stat = dict(line.split() for line in (CGROUPS / "cpu" / hosts.name / "b" / "cpu.stat").read_text().splitlines())
+    assert int(cpu_stat["nr_throttled"]) > 0
 
 
-def test_what_is_sent_over_a_cut_link_arrives_once_it_is_mended(bed):
-    with bed["b"].start(python(SINK), stdout=subprocess.PIPE) as sink:
-        assert sink.stdout.readline() == "ready\n"
-        with socket.create_connection((bed["b"].address, 4000)) as connection:
-            bed["b"].cut()
+def test_data_sent_over_a_disconnected_link_arrives_after_reconnecting(hosts):
+    with hosts["b"].start(python(COUNT_BYTES), stdout=subprocess.PIPE) as receiver:
+        assert receiver.stdout.readline() == "ready\n"
+        with socket.create_connection((hosts["b"].address, 4000)) as connection:
+            hosts["b"].disconnect()
             connection.sendall(b"patience")
             time.sleep(0.5)
-            assert sink.poll() is None
-            bed["b"].mend()
-        assert sink.stdout.readline() == "8\n"
+            assert receiver.poll() is None
+            hosts["b"].reconnect()
+        assert receiver.stdout.readline() == "8\n"
 
 
-def test_a_frozen_host_does_nothing_until_it_thaws(bed):
+def test_frozen_host_runs_nothing_until_it_is_thawed(hosts):
     tick = (
         "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\n"
         "while True: pathlib.Path('tick').write_text(str(time.monotonic())); time.sleep(0.01)"
     )
-    with bed["a"].start(python(tick)):
-        while not (bed["a"].folder / "tick").exists():
+    with hosts["a"].start(python(tick)):
+        while not (hosts["a"].folder / "tick").exists():
             time.sleep(0.01)
-        bed["a"].freeze()
-        before = (bed["a"].folder / "tick").read_text()
+        hosts["a"].freeze()
+        before = (hosts["a"].folder / "tick").read_text()
         time.sleep(0.3)
-        assert (bed["a"].folder / "tick").read_text() == before
-        bed["a"].thaw()
-        while (bed["a"].folder / "tick").read_text() in ("", before):
+        assert (hosts["a"].folder / "tick").read_text() == before
+        hosts["a"].thaw()
+        while (hosts["a"].folder / "tick").read_text() in ("", before):
             time.sleep(0.01)
-        bed["a"].run(["kill", "-KILL", (bed["a"].folder / "pid").read_text()])
+        hosts["a"].run(["kill", "-KILL", (hosts["a"].folder / "pid").read_text()])
 
 
-def test_a_killed_host_says_no_farewell_and_comes_back_empty(bed):
-    (bed["b"].folder / "kept").write_text("yes")
-    with bed["b"].start(python(LISTEN), stdout=subprocess.PIPE) as listening:
+def test_killed_host_closes_no_connection_and_restarts_with_its_files_but_no_processes(hosts):
+    (hosts["b"].folder / "kept").write_text("yes")
+    with hosts["b"].start(python(ACCEPT_ONE), stdout=subprocess.PIPE) as listening:
         assert listening.stdout.readline() == "ready\n"
-        with socket.create_connection((bed["b"].address, 4000)) as connection:
-            bed["b"].kill()
+        with socket.create_connection((hosts["b"].address, 4000)) as connection:
+            hosts["b"].kill()
             connection.settimeout(0.5)
             with pytest.raises(TimeoutError):
                 connection.recv(1)
     assert listening.returncode != 0
-    bed["b"].revive()
-    assert bed["b"].ssh(["cat", "kept"]).stdout == "yes"
-    assert {Path(f"/proc/{number}/comm").read_text() for number in bed["b"].processes()} == {"sshd\n"}
+    hosts["b"].restart()
+    assert hosts["b"].ssh(["cat", "kept"]).stdout == "yes"
+    assert {Path(f"/proc/{pid}/comm").read_text() for pid in hosts["b"].processes()} == {"sshd\n"}
 
 
-def test_two_beds_can_stand_side_by_side(bed):
+def test_two_groups_of_hosts_can_exist_at_the_same_time(hosts):
     with Hosts(["a"]) as other:
-        assert other["a"].address != bed["a"].address
+        assert other["a"].address != hosts["a"].address
         assert other["a"].ssh(["hostname"]).stdout == "a\n"
-        assert other["a"].folder != bed["a"].folder
-    assert bed["a"].ssh(["hostname"]).stdout == "a\n"
+        assert other["a"].folder != hosts["a"].folder
+    assert hosts["a"].ssh(["hostname"]).stdout == "a\n"
 
 
 def leftovers(name: str, folder: Path) -> list[str]:
-    groups = [str(group) for controller in CONTROLLERS for group in (CGROUPS / controller).glob(name)]
+    cgroups = [str(cgroup) for controller in CONTROLLERS for cgroup in (CGROUPS / controller).glob(name)]
     links = subprocess.check_output(["ip", "-brief", "link"], text=True)
-    cable = name.replace("dragoman-bed-", "bed") + "@"
-    return groups + [link for link in links.splitlines() if link.startswith(cable)] + [str(folder)] * folder.exists()
+    interface = name.replace(NAME_PREFIX, "hosts") + "@"
+    return (
+        cgroups + [link for link in links.splitlines() if link.startswith(interface)] + [str(folder)] * folder.exists()
+    )
 
 
-def test_an_exception_leaves_nothing_behind():
-    with contextlib.suppress(KeyboardInterrupt), Hosts(["a"]) as bed:
-        bed["a"].freeze()
+def test_hosts_are_removed_after_an_exception():
+    with contextlib.suppress(KeyboardInterrupt), Hosts(["a"]) as hosts:
+        hosts["a"].freeze()
         raise KeyboardInterrupt
-    assert leftovers(bed.name, bed.folder) == []
+    assert leftovers(hosts.name, hosts.folder) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_the_hosts_of_a_process_end_with_it(number):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
+def test_hosts_end_with_the_process_that_created_them(signal_number):
     command = [sys.executable, "-m", "tests.system.hosts", "--hosts", "2", "--quotas", "b=0.5"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as opened:
-        config = Path(opened.stdout.readline().split()[-1])
-        while "Ctrl-C" not in (line := opened.stdout.readline()):
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        config = Path(process.stdout.readline().split()[-1])
+        while "Ctrl-C" not in (line := process.stdout.readline()):
             assert line
-        inside = subprocess.check_output(["ssh", "-F", config, "b", "sleep 1000 >/dev/null 2>&1 & hostname"], text=True)
-        assert inside == "b\n"
-        opened.send_signal(number)
+        hostname = subprocess.check_output(
+            ["ssh", "-F", config, "b", "sleep 1000 >/dev/null 2>&1 & hostname"], text=True
+        )
+        assert hostname == "b\n"
+        process.send_signal(signal_number)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        opened.wait(timeout=20)
+        process.wait(timeout=20)
     deadline = time.monotonic() + 20
-    while (alive := _with_word(str(config.parent))) and time.monotonic() < deadline:
+    while (alive := _command_lines_with(str(config.parent))) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert alive == []
-    assert config.exists() == (number == signal.SIGKILL)
-    shutil.rmtree(config.parent, ignore_errors=True)  # Who is killed cannot tidy up.
+    assert config.exists() == (signal_number == signal.SIGKILL)
+    shutil.rmtree(config.parent, ignore_errors=True)  # A killed process cannot remove its files.
 
 
-def _with_word(word: str) -> list[str]:
-    """Command lines of living processes that hold a word."""
+def _command_lines_with(text: str) -> list[str]:
+    """Command lines of running processes, other than this one, that contain a text."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if word in line and int(entry.name) != os.getpid():
+            if text in line and int(entry.name) != os.getpid():
                 found.append(line)
     return found

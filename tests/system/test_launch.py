@@ -16,9 +16,12 @@ from dragoman.run_folder import RunFolder
 
 from ..processes import losses, train
 from ..small import TINY
-from .hosts import HOME, Host, Hosts, missing_programs, why_not
+from .hosts import HOME, Host, Hosts, missing_programs, missing_requirements
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(missing_requirements() is not None, reason=str(missing_requirements())),
+]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "machines"
 ENDLESS = ("training.steps=100000", "evaluation.every=100000", "checkpoint.every=100000")
@@ -74,7 +77,7 @@ def wait_for_step(run: Path, step: int, process: "subprocess.Popen[str]") -> Non
 
 def workers_of(host: Host) -> list[int]:
     """Process IDs of the workers on a host."""
-    return host.find("train")
+    return host.find_processes("train")
 
 
 def wait_for_no_worker(hosts: Hosts) -> None:
@@ -145,7 +148,7 @@ def test_all_problems_of_all_hosts_are_reported_before_anything_starts(homes, da
     homes["c"].run(["pkill", "-o", "sshd"])
     output = finish(start(homes, "a,b,c", f"{HOME}/data"), code=2)
     homes["c"].kill()
-    homes["c"].revive()
+    homes["c"].restart()
     assert "The hosts are not ready, and nothing was started:" in output
     assert "  b  /srv/data is incomplete" in output
     assert "  c  cannot be used: ssh: connect to host" in output
@@ -160,7 +163,7 @@ def test_a_lost_host_ends_the_run_with_an_error_message(homes, data):
     homes["b"].run(["pkill", "sshd"])
     output = finish(process, code=2)
     homes["b"].kill()
-    homes["b"].revive()
+    homes["b"].restart()
     assert "b was lost" in output
     assert "Traceback" not in output
     wait_for_no_worker(homes)
@@ -203,7 +206,7 @@ def test_the_slurm_example_trains_on_two_nodes(homes, slurm, data):
     log = "".join(path.read_text() for path in homes["a"].folder.glob("dragoman-*.log"))
     for name in ("a", "b"):  # Ends all processes that were started there.
         homes[name].kill()
-        homes[name].revive()
+        homes[name].restart()
     assert done.returncode == 0, done.stdout + done.stderr + log
     assert "Finished after 12 steps" in log
     started = [event for event in RunFolder(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
