@@ -61,7 +61,7 @@ def save_model(folder: Path, model: Transformer, tokenizer: Tokenizer, direction
 
 
 def small_architecture(recipe: str) -> Architecture:
-    """A recipe's architecture with smaller width, which no code depends on."""
+    """Architecture of a recipe with a smaller width, on which no code depends."""
     full = architecture_of(recipe)
     return full.replaced(d_model=16 * full.heads, feed_forward=32 * full.heads)
 
@@ -70,5 +70,5 @@ def best_tokens(translator: LineTranslator, n_best: int = 1) -> list[list[int]]:
     """Tokens of the best translation of each line."""
     tokenizer = translator.tokenizer
     sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in LINES]
-    found = translator.search(sources, n_best)
-    return [found[source][0].tokens for source in sources]
+    hypotheses = translator.search(sources, n_best)
+    return [hypotheses[source][0].tokens for source in sources]

@@ -1,4 +1,4 @@
-"""Settings of a model so small that a step takes milliseconds."""
+"""Settings of a tiny model whose training step takes milliseconds."""
 
 from dragoman.recipe import resolve
 from dragoman.settings import Settings

@@ -1,4 +1,4 @@
-"""Every way to exchange gradients trains a model, between real processes."""
+"""Exchange methods: each trains a model in several processes and sends fewer bytes."""
 
 from pathlib import Path
 from statistics import mean
@@ -28,13 +28,13 @@ METHODS = {
 def runs(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("methods")
     train_several(
-        data.path, folder, {name: (*SETTINGS, f"exchange.method={name}", *more) for name, more in METHODS.items()}
+        data.path, folder, {name: (*SETTINGS, f"exchange.method={name}", *options) for name, options in METHODS.items()}
     )
     return folder
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_model_learns_with_every_method_and_fewer_bytes(runs, method):
+def test_each_method_reduces_the_loss_and_sends_fewer_bytes_than_plain(runs, method):
     for rank in (0, 1):
         events = RunFolder(runs / method).events(rank)
         (chosen,) = [event for event in events if isinstance(event, ExchangeChosen)]

@@ -1,4 +1,4 @@
-"""Several processes: exact sums, interruptions, kills, full disks."""
+"""`dragoman train` with several worker processes: loss curves, signals, kills, full disks."""
 
 import os
 import random
@@ -20,32 +20,32 @@ from ..processes import losses, start, train, wait_for_steps
 pytestmark = pytest.mark.system
 
 
-EXACT = ("model.dropout=0", "training.steps=50", "evaluation.every=50", "evaluation.bleu=false")
-RESUMED = ("training.steps=120", "checkpoint.every=7", "evaluation.every=60", "evaluation.bleu=false")
+EXACT_SETTINGS = ("model.dropout=0", "training.steps=50", "evaluation.every=50", "evaluation.bleu=false")
+RESUME_SETTINGS = ("training.steps=120", "checkpoint.every=7", "evaluation.every=60", "evaluation.bleu=false")
 
 
 @pytest.fixture(scope="module")
-def one(data, tmp_path_factory) -> dict[int, float]:
-    """The losses of one worker."""
+def one_worker_losses(data, tmp_path_factory) -> dict[int, float]:
+    """Losses of a run with one worker."""
     run = tmp_path_factory.mktemp("one") / "run"
-    train(data.path, run, *EXACT, workers=1)
+    train(data.path, run, *EXACT_SETTINGS, workers=1)
     return losses(run)
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory) -> dict[int, float]:
-    """The losses of two workers that nothing interrupts."""
-    run = tmp_path_factory.mktemp("whole") / "run"
-    train(data.path, run, *RESUMED)
+def uninterrupted_losses(data, tmp_path_factory) -> dict[int, float]:
+    """Losses of a run with two workers and no interruption."""
+    run = tmp_path_factory.mktemp("uninterrupted") / "run"
+    train(data.path, run, *RESUME_SETTINGS)
     return losses(run)
 
 
 @pytest.mark.parametrize("shares", ["equal", "[3,1]"])
-def test_two_workers_have_the_loss_curve_of_one(data, tmp_path, one, shares):
-    train(data.path, tmp_path / "two", *EXACT, f"training.shares={shares}")
+def test_loss_curve_of_two_workers_equals_that_of_one(data, tmp_path, one_worker_losses, shares):
+    train(data.path, tmp_path / "two", *EXACT_SETTINGS, f"training.shares={shares}")
     two = losses(tmp_path / "two")
-    assert len(one) == 50
-    assert two == pytest.approx(one, rel=1e-4)
+    assert len(one_worker_losses) == 50
+    assert two == pytest.approx(one_worker_losses, rel=1e-4)
     tokens = [
         [
             (event.target_tokens, event.pairs)
@@ -57,46 +57,44 @@ def test_two_workers_have_the_loss_curve_of_one(data, tmp_path, one, shares):
     assert tokens[0] == tokens[1]
 
 
-def test_killed_again_and_again_a_run_ends_bit_for_bit_the_same(data, tmp_path, whole):
+def test_run_killed_several_times_has_bitwise_identical_losses(data, tmp_path, uninterrupted_losses):
     run = tmp_path / "killed"
-    chance = random.Random(3)
+    rng = random.Random(3)
     for kill in range(3):
-        process = start(data.path, run, *RESUMED)
+        process = start(data.path, run, *RESUME_SETTINGS)
         wait_for_steps(run, (kill + 1) * 25, process)
-        time.sleep(chance.uniform(0, 0.3))
+        time.sleep(rng.uniform(0, 0.3))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    train(data.path, run, *RESUMED)
-    assert losses(run) == whole
+    train(data.path, run, *RESUME_SETTINGS)
+    assert losses(run) == uninterrupted_losses
     starts = [event.resumed_step for event in RunFolder(run).events() if isinstance(event, RunStarted)]
     assert starts == sorted(starts)
     assert starts[-1] > 0
 
 
-def test_a_worker_that_is_killed_is_started_again_and_nothing_changes(data, tmp_path, whole):
-    process = start(data.path, tmp_path / "run", *RESUMED)
+def test_killed_worker_is_restarted_and_losses_are_identical(data, tmp_path, uninterrupted_losses):
+    process = start(data.path, tmp_path / "run", *RESUME_SETTINGS)
     wait_for_steps(tmp_path / "run", 25, process)
-    victim = max(int(pid) for pid in _workers_of(process.pid))
-    os.kill(victim, signal.SIGKILL)
+    worker_pid = max(int(pid) for pid in _worker_pids(process.pid))
+    os.kill(worker_pid, signal.SIGKILL)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    assert losses(tmp_path / "run") == whole
+    assert losses(tmp_path / "run") == uninterrupted_losses
 
 
-def _workers_of(pid: int) -> Iterator[str]:
-    import psutil
-
+def _worker_pids(pid: int) -> Iterator[str]:
     for child in psutil.Process(pid).children(recursive=True):
-        if any("spawn_main" in word for word in child.cmdline()):
+        if any("spawn_main" in argument for argument in child.cmdline()):
             yield str(child.pid)
 
 
 # SIGTERM to a command with several workers is tested in test_signals.py.
-@pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM)])
-def test_a_signal_ends_the_step_saves_and_leaves_with_success(data, tmp_path, workers, number):
+@pytest.mark.parametrize(("workers", "signal_number"), [(1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM)])
+def test_train_finishes_the_step_saves_and_exits_with_0_on_a_signal(data, tmp_path, workers, signal_number):
     process = start(data.path, tmp_path / "run", "training.steps=100000", workers=workers)
     wait_for_steps(tmp_path / "run", 6, process)
-    process.send_signal(number)
+    process.send_signal(signal_number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert "Run the same command again to resume." in output
@@ -107,7 +105,7 @@ def test_a_signal_ends_the_step_saves_and_leaves_with_success(data, tmp_path, wo
     assert saved[-1] == max(losses(tmp_path / "run"))
 
 
-def test_torchrun_makes_a_world_that_train_joins(data, tmp_path):
+def test_train_joins_the_process_group_of_torchrun(data, tmp_path):
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
     train(data.path, tmp_path / "run", "evaluation.bleu=false", launcher=launcher)
     started = next(event for event in RunFolder(tmp_path / "run").events() if isinstance(event, RunStarted))
@@ -116,24 +114,24 @@ def test_torchrun_makes_a_world_that_train_joins(data, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of eight megabytes."""
+    """File system of 8 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(
+    mount = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
     )
-    if made.returncode:
-        pytest.skip("only an administrator can mount a small disk")
+    if mount.returncode:
+        pytest.skip("mounting a small file system needs root")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_on_a_full_disk_training_goes_on_and_keeps_what_it_has(data, small_disk):
+def test_training_continues_on_a_full_disk_and_keeps_earlier_checkpoints(data, small_disk):
     run = small_disk / "run"
     checkpoints, ballast = run / "checkpoints", small_disk / "ballast"
     train(data.path, run, "training.steps=4", "evaluation.bleu=false", workers=1)
     disk = os.statvfs(small_disk)
-    ballast.write_bytes(b"x" * ((disk.f_bavail - 2) * disk.f_frsize))  # Room for the settings alone.
+    ballast.write_bytes(b"x" * ((disk.f_bavail - 2) * disk.f_frsize))  # Leaves room for the settings only.
     with pytest.raises(AssertionError) as failure:
         train(data.path, run, "evaluation.bleu=false")
     output = str(failure.value)
@@ -148,20 +146,20 @@ def test_on_a_full_disk_training_goes_on_and_keeps_what_it_has(data, small_disk)
     assert max(losses(run)) == 13
 
 
-def test_a_run_that_could_not_save_at_all_ends_without_an_average(data, small_disk):
+def test_run_without_any_checkpoint_saved_writes_no_averaged_checkpoint(data, small_disk):
     (small_disk / "ballast").write_bytes(b"x" * (7 << 20))
-    wide = ("model.feed_forward=8192", "checkpoint.average=2", "evaluation.bleu=false")
+    wide_model = ("model.feed_forward=8192", "checkpoint.average=2", "evaluation.bleu=false")
     with pytest.raises(AssertionError) as failure:
-        train(data.path, small_disk / "run", *wide)
+        train(data.path, small_disk / "run", *wide_model)
     assert "Finished after 12 steps" in str(failure.value)
     assert "error: The end of the run could not be saved" in str(failure.value)
     assert not (small_disk / "run" / "checkpoints" / "averaged").exists()
 
 
-def test_workers_that_are_still_starting_heed_an_interruption(data, tmp_path):
+def test_sigint_stops_workers_that_are_still_starting(data, tmp_path):
     process = start(data.path, tmp_path / "run", "training.steps=100000")
     wait_for_workers(process)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    os.killpg(process.pid, signal.SIGINT)  # to the process group, as a terminal does
     output, _ = process.communicate(timeout=60)
     assert "A worker was lost" not in output
     assert len(losses(tmp_path / "run")) < 20
@@ -172,22 +170,24 @@ def test_workers_end_with_the_process_that_started_them(data, tmp_path):
     workers = wait_for_workers(process)
     process.kill()
     process.communicate()
-    gone, alive = psutil.wait_procs(workers, timeout=60)
-    assert len(gone) >= 2
+    ended, alive = psutil.wait_procs(workers, timeout=60)
+    assert len(ended) >= 2
     assert alive == []
 
 
 def wait_for_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Two of them, as soon as they exist."""
+    """Wait until two worker processes exist."""
     while process.poll() is None:
-        found = [child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())]
-        if len(found) >= 2:
-            return found
+        workers = [
+            child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())
+        ]
+        if len(workers) >= 2:
+            return workers
         time.sleep(0.05)
     raise AssertionError(process.communicate()[0])
 
 
-def test_a_run_that_is_being_trained_is_not_trained_twice(data, tmp_path):
+def test_second_process_cannot_train_the_same_run(data, tmp_path):
     process = start(data.path, tmp_path / "run", "training.steps=100000", workers=1)
     wait_for_steps(tmp_path / "run", 2, process)
     with pytest.raises(AssertionError, match="is being trained by another process"):
@@ -198,7 +198,7 @@ def test_a_run_that_is_being_trained_is_not_trained_twice(data, tmp_path):
     assert steps == list(range(1, len(steps) + 1))
 
 
-def test_a_run_on_other_data_or_with_another_model_is_refused(data, tmp_path):
+def test_resuming_with_another_model_is_rejected(data, tmp_path):
     train(data.path, tmp_path / "run", "training.steps=1", "evaluation.bleu=false", workers=1)
     process = start(data.path, tmp_path / "run", "model.d_model=64", "model.heads=4", workers=1)
     output, _ = process.communicate(timeout=120)
