@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dragoman.distributed.heartbeat import MAX_MESSAGE_BYTES, SILENCE_S, Heartbeat, parse_heartbeat
+from dragoman.distributed.heartbeat import FIND_LOST_S, MAX_MESSAGE_BYTES, SILENCE_S, Heartbeat, parse_heartbeat
 
 TIMEOUT_S = 30.0
 
@@ -85,7 +85,7 @@ def test_a_process_that_has_ended_is_found(pair):
 
 def test_a_process_that_ends_after_its_connections_is_found(pair):
     one, other = pair
-    ending = threading.Timer(SILENCE_S / 4, other.close)
+    ending = threading.Timer(FIND_LOST_S / 2, other.close)
     ending.start()
     assert one.find_lost() == ["other"]
     ending.join()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.corpus.dataset import DataSet
+from dragoman.event_log import read_events
 from dragoman.events import CheckpointSaved, Event, RunStarted, StepDone, WorkersLost, WorldChanged
 from dragoman.run_folder import RunFolder
 
@@ -45,6 +46,8 @@ class ElasticLaunch:
     def __init__(self, hosts: Hosts, data: Path, steps: int, output: Path) -> None:
         self.hosts = hosts
         self.output = output
+        self._events: dict[str, list[Event]] = {host: [] for host in WORKERS}
+        self._offsets = dict.fromkeys(WORKERS, 0)
         options = ("--elastic", "--ssh-config", str(hosts.ssh_config))
         settings = (*EXACT_SETTINGS, f"training.steps={steps}", "checkpoint.every=20", "exchange.method=plain")
         with output.open("w") as file:
@@ -56,7 +59,12 @@ class ElasticLaunch:
             )
 
     def events(self, host: str) -> list[Event]:
-        return RunFolder(self.hosts[host].folder / "run").events(WORKERS[host])
+        """All events so far. Only new ones are read: a run of many steps has a long log."""
+        path = RunFolder(self.hosts[host].folder / "run").events_of(WORKERS[host])
+        if path.exists():
+            events, self._offsets[host] = read_events(path, self._offsets[host])
+            self._events[host] += events
+        return self._events[host]
 
     def step(self, host: str) -> int:
         return max((event.step for event in self.events(host) if isinstance(event, StepDone)), default=0)

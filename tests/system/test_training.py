@@ -109,7 +109,7 @@ def test_train_joins_the_process_group_of_torchrun(data, tmp_path):
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
     train(data.path, tmp_path / "run", "evaluation.bleu=false", launcher=launcher)
     started = next(event for event in RunFolder(tmp_path / "run").events() if isinstance(event, RunStarted))
-    assert started.world == 2
+    assert started.world_size == 2
 
 
 @pytest.fixture
@@ -136,9 +136,9 @@ def test_training_continues_on_a_full_disk_and_keeps_earlier_checkpoints(data, s
         train(data.path, run, "evaluation.bleu=false")
     output = str(failure.value)
     assert "could not be written" in output
-    assert "make room on the disk" in output
+    assert "free some disk space" in output
     assert "Finished after 12 steps" in output
-    assert "error: The end of the run could not be saved" in output
+    assert "error: The last checkpoint could not be written" in output
     assert (checkpoints / "last").resolve().name == "step-00000004"
     ballast.unlink()
     train(data.path, run, "training.steps=13", "checkpoint.keep_last=1", "evaluation.bleu=false", workers=1)
@@ -152,7 +152,7 @@ def test_run_without_any_checkpoint_saved_writes_no_averaged_checkpoint(data, sm
     with pytest.raises(AssertionError) as failure:
         train(data.path, small_disk / "run", *wide_model)
     assert "Finished after 12 steps" in str(failure.value)
-    assert "error: The end of the run could not be saved" in str(failure.value)
+    assert "error: The last checkpoint could not be written" in str(failure.value)
     assert not (small_disk / "run" / "checkpoints" / "averaged").exists()
 
 

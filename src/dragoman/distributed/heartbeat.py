@@ -20,6 +20,8 @@ SILENCE_S = 1.5
 worker declared lost by mistake rejoins before the next step."""
 JOIN_S = 4.0
 """A peer that still reports another world this long after the present one was formed will not join it."""
+FIND_LOST_S = 0.4
+"""Time to find the peer that caused a failure."""
 PORT_ERROR_S = 0.1
 """Time for a machine to report that no process listens on a port."""
 MAX_MESSAGE_BYTES = 1024
@@ -79,10 +81,10 @@ class Heartbeat:
         """After a failure, the peers that caused it: their process has ended, or they are silent.
 
         A peer that has left the world has lost a worker itself and is not the cause. It may have noticed the loss
-        earlier, so half of `SILENCE_S` is enough here. Connections may fail before the heartbeats do, and a busy
-        machine answers late: empty only if no peer is missing after `SILENCE_S`.
+        earlier, so half of `SILENCE_S` is enough here. Connections may fail a moment before the process has ended, and
+        a busy machine answers late; but recovery must not wait long for a name.
         """
-        deadline = time.monotonic() + SILENCE_S
+        deadline = time.monotonic() + FIND_LOST_S
         while True:
             ended, now = self._find_ended(), time.monotonic()
             lost = [name for name, peer in self._peers.items() if name in ended or peer.heard_at < now - SILENCE_S / 2]
