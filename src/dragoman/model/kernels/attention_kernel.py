@@ -146,6 +146,16 @@ def _keep_mask(row_bits, columns, threshold):
 
 
 @triton.jit
+def _key_range(q_sentences, k_bounds, first, queries, M: tl.constexpr, CAUSAL: tl.constexpr):
+    """First key, and the end of the keys, that a tile of M queries attends to."""
+    begin = tl.load(k_bounds + tl.load(q_sentences + first))
+    end = tl.load(k_bounds + tl.load(q_sentences + tl.minimum(first + M, queries) - 1) + 1)
+    if CAUSAL:
+        end = tl.minimum(end, first + M)
+    return begin, end
+
+
+@triton.jit
 def _forward(
     q, k, v, out, log_sums, q_sentences, k_sentences, k_bounds, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, queries, threshold, keep_scale,
@@ -155,10 +165,7 @@ def _forward(
     rows, features = first + tl.arange(0, M), tl.arange(0, D)
     in_tile = rows < queries
     sentence_M = tl.load(q_sentences + rows, mask=in_tile, other=-1)
-    begin = tl.load(k_bounds + tl.load(q_sentences + first))
-    end = tl.load(k_bounds + tl.load(q_sentences + tl.minimum(first + M, queries) - 1) + 1)
-    if CAUSAL:
-        end = tl.minimum(end, first + M)
+    begin, end = _key_range(q_sentences, k_bounds, first, queries, M, CAUSAL)
     q_MD = tl.load(q + rows[:, None] * q_row + head * q_head + features[None, :], mask=in_tile[:, None], other=0.0)
     scale = LOG2_E / tl.sqrt(D * 1.0)
     if DROPS:
@@ -207,10 +214,7 @@ def _backward_queries(
     rows, features = first + tl.arange(0, M), tl.arange(0, D)
     in_tile = rows < queries
     sentence_M = tl.load(q_sentences + rows, mask=in_tile, other=-1)
-    begin = tl.load(k_bounds + tl.load(q_sentences + first))
-    end = tl.load(k_bounds + tl.load(q_sentences + tl.minimum(first + M, queries) - 1) + 1)
-    if CAUSAL:
-        end = tl.minimum(end, first + M)
+    begin, end = _key_range(q_sentences, k_bounds, first, queries, M, CAUSAL)
     q_MD = tl.load(q + rows[:, None] * q_row + head * q_head + features[None, :], mask=in_tile[:, None], other=0.0)
     packed = (rows[:, None] * H + head) * D + features[None, :]
     out_MD = tl.load(out + packed, mask=in_tile[:, None], other=0.0)
