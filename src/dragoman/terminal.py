@@ -1,4 +1,4 @@
-"""Terminal output: progress bars, tables, and numbers with units."""
+"""Terminal output: progress bars and tables."""
 
 import contextlib
 import time

@@ -49,12 +49,12 @@ def inspect(
         else:
             print_file_sizes(path, open_console())
     else:
-        from dragoman.training.run_description import describe
+        from dragoman.training.run_inspection import describe
 
         content = describe(path)
         if as_json:
             print_json(content)
         else:
-            from dragoman.commands.run_description_table import show_run_or_checkpoint
+            from dragoman.commands.run_inspection_table import show_run_or_checkpoint
 
             show_run_or_checkpoint(content, open_console())

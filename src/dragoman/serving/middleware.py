@@ -1,4 +1,4 @@
-"""ASGI middleware around the whole application."""
+"""ASGI middleware: concurrency limit, request timeout, metrics and security headers of every request."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""German text for the structures of clause_structure.py: word order. The word forms come from morphology.py.
+"""German text for the structures of clause_structure.py: word order. The word forms come from german_morphology.py.
 
 A clause is a verbal frame around a middle field. Only the frame differs between clause types: the finite verb is second
 in a statement, first in a yes/no question, last in a subordinate clause, and absent in an infinitive clause.

@@ -1,4 +1,4 @@
-"""Training data."""
+"""Size of the training data before and after cleaning."""
 
 from dragoman.insight.answer import Answer, unknown
 from dragoman.insight.run_history import RunHistory

@@ -1,4 +1,4 @@
-"""The contents of a run or a checkpoint, as plain data."""
+"""Inspection of a run or a checkpoint: progress, evaluations, files and parameters, as plain data."""
 
 import math
 from collections import Counter

@@ -3,7 +3,7 @@ import pytest
 from dragoman.errors import DragomanError
 from dragoman.files import write_json
 from dragoman.model.model_folder import load_model
-from dragoman.training.run_description import describe
+from dragoman.training.run_inspection import describe
 
 from ..small import tiny
 from .recorded_run import RecordedRun
