@@ -5,6 +5,10 @@ from pathlib import Path
 
 EXIT_USER_ERROR = 2
 """Exit code after an error that the user can fix."""
+EXIT_WORKERS_LOST = 3
+"""Exit code of a worker whose static world has lost another worker."""
+EXIT_DIVERGED = 4
+"""Exit code of a worker whose elastic run has diverged."""
 
 
 class DragomanError(Exception):

@@ -171,6 +171,17 @@ class CollectiveStalled(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MessagesRejected(Event):
+    """Strangers, who do not know the secret of the launch, have sent messages to this worker, or connected to it."""
+
+    step: int
+    count: int
+    """Messages and connections since the last such event. There is at most one a minute."""
+    sources: list[str]
+    """Addresses that sent most of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExchangeChosen(Event):
     """The exchange method changed."""
 

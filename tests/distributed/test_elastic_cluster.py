@@ -1,7 +1,6 @@
 """Elastic worlds: real lighthouses, and workers that are threads of this process."""
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ import torch
 from dragoman.distributed import elastic_cluster, process_group
 from dragoman.distributed.elastic_cluster import ElasticCluster, LighthouseConnection
 from dragoman.distributed.process_group import WorkersLostError
+from dragoman.worker_environment import SECRET
 
 from .thread_workers import short_timeout
 
@@ -27,17 +27,13 @@ class Lighthouse:
     """A separate process: a lighthouse in this one would keep its connections open."""
 
     def __init__(self) -> None:
-        with socket.create_server(("", 0)) as free:
-            port = free.getsockname()[1]
-        self.address = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "dragoman.launch.lighthouse", str(port)]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RUST_LOG": "error"}
-        )
+        command = [sys.executable, "-m", "dragoman.launch.lighthouse", "127.0.0.1", "0"]
+        environment = {**os.environ, "RUST_LOG": "error", SECRET: "secret"}
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
     def wait_until_ready(self) -> None:
         assert self._process.stdout is not None
-        assert self._process.stdout.readline().startswith("http")
+        self.address = ("127.0.0.1", int(self._process.stdout.readline()))
 
     def kill(self) -> None:
         self._process.kill()
@@ -73,7 +69,9 @@ class Workers:
 
     def start(self, *workers: int) -> None:
         for worker in workers:
-            self.present[worker] = ElasticCluster(self._addresses, worker, self._workers, 1, torch.device("cpu"))
+            self.present[worker] = ElasticCluster(
+                self._addresses, "secret", worker, self._workers, 1, torch.device("cpu")
+            )
 
     def stop(self, worker: int) -> None:
         self.present.pop(worker).close()
@@ -85,7 +83,7 @@ class Workers:
 
     def unfreeze(self, worker: int) -> None:
         cluster = self.present[worker]
-        cluster._lighthouses = [LighthouseConnection(address, cluster._name) for address in self._addresses]
+        cluster._lighthouses = [LighthouseConnection(relay.port, cluster.name) for relay in cluster._lighthouse_relays]
 
     def wait_until_unused(self, lighthouse: int) -> None:
         """Wait until no worker uses a lighthouse any more."""

@@ -8,9 +8,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dragoman.distributed.heartbeat import FIND_LOST_S, MAX_MESSAGE_BYTES, SILENCE_S, Heartbeat, parse_heartbeat
+from dragoman.distributed.heartbeat import (
+    FIND_LOST_S,
+    MAX_MESSAGE_BYTES,
+    Heartbeat,
+    HeartbeatMessage,
+    decode_heartbeat,
+    encode_heartbeat,
+)
 
 TIMEOUT_S = 30.0
+SILENCE_S = 1.5
+SECRET = "secret of the launch"
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -24,7 +33,9 @@ def wait_until(condition: Callable[[], object]) -> None:
 @pytest.fixture
 def pair() -> Iterator[tuple[Heartbeat, Heartbeat]]:
     """Two workers of a world, named `one` and `other`."""
-    one, other = Heartbeat(), Heartbeat()
+    one, other = Heartbeat(SILENCE_S), Heartbeat(SILENCE_S)
+    for heartbeat in (one, other):
+        heartbeat.listen("127.0.0.1", SECRET)
     one.join("world", "one", {"other": ("127.0.0.1", other.port)})
     other.join("world", "other", {"one": ("127.0.0.1", one.port)})
     yield one, other
@@ -99,36 +110,72 @@ def test_a_peer_that_has_not_joined_a_new_world_yet_is_not_missing(pair):
     assert one.missing() == []
 
 
+def send(target: Heartbeat, *messages: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for message in messages:
+            sender.sendto(message, ("127.0.0.1", target.port))
+
+
+FAREWELL = HeartbeatMessage(10**9, "other", "", "a stranger")
+"""Would make the peer appear to have left the world."""
+
+
 @pytest.mark.parametrize(
     "garbage",
-    [b"", b"\xff" * 2000, b"[1, 2, 3]", b'["one", "world"]', json.dumps(["unknown", "world", "step 1"]).encode()],
+    [
+        b"\xff" * 2000,
+        b"[1, 2, 3]",
+        json.dumps(FAREWELL).encode(),
+        encode_heartbeat("another secret", FAREWELL),
+        encode_heartbeat(SECRET, FAREWELL)[:-1],
+        encode_heartbeat(SECRET, FAREWELL)[1:],
+    ],
 )
-def test_malformed_and_unknown_messages_are_ignored(pair, garbage):
+def test_messages_without_the_secret_are_dropped_and_counted(pair, garbage):
     one, other = pair
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        for _ in range(20):
-            sender.sendto(garbage, ("127.0.0.1", one.port))
+    send(one, *[garbage] * 20)
     other.activity = "after the garbage"
     wait_until(lambda: one.last_activity("other").startswith("after the garbage"))
     assert one.missing() == []
+    wait_until(lambda: one.rejections._sources.total() == 20)
+    summary = one.rejections.take()
+    assert (summary.count, summary.sources) == (20, ("127.0.0.1",))
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
+def test_a_replayed_message_is_dropped(pair):
+    one, other = pair
+    replayed = encode_heartbeat(SECRET, HeartbeatMessage(1, "other", "", "replayed"))
+    other.activity = "present"
+    wait_until(lambda: one.last_activity("other").startswith("present"))
+    send(one, *[replayed] * 20)
+    wait_until(lambda: one.rejections._sources.total() == 20)
+    assert one.last_activity("other").startswith("present")
+    assert one.missing() == []
 
 
-@given(st.binary(max_size=MAX_MESSAGE_BYTES) | json_values.map(lambda value: json.dumps(value).encode()))
-@example(b"[" * MAX_MESSAGE_BYTES)
-@example(b"9" * MAX_MESSAGE_BYTES)
-@example(b'["\\ud800", "", ""]')
-@example(b"\xff\xfe[\x00")
-def test_a_message_is_parsed_or_rejected(message):
-    heartbeat = parse_heartbeat(message)
-    assert heartbeat is None or (len(heartbeat) == 3 and all(isinstance(part, str) for part in heartbeat))
+def test_a_probe_for_an_open_port_is_not_a_stranger(pair):
+    one, other = pair
+    assert other.find_lost() == []
+    other.activity = "after the probe"
+    wait_until(lambda: one.last_activity("other").startswith("after the probe"))
+    assert one.rejections.take() is None
 
 
-@given(st.tuples(st.text(), st.text(), st.text()))
-def test_a_heartbeat_is_parsed_into_its_parts(heartbeat):
-    assert parse_heartbeat(json.dumps(heartbeat).encode()) == heartbeat
+def test_no_port_is_open_before_a_worker_listens():
+    assert Heartbeat(SILENCE_S).port == 0
+
+
+def test_heartbeats_use_the_given_address_only(pair):
+    one, _ = pair
+    assert one._socket.getsockname()[0] == "127.0.0.1"
+
+
+@given(st.binary(max_size=MAX_MESSAGE_BYTES))
+@example(b"")
+def test_a_message_without_a_signature_is_nothing(message):
+    assert decode_heartbeat(SECRET, message) is None
+
+
+@given(st.builds(HeartbeatMessage, st.integers(), *[st.text(st.characters(exclude_categories=["Cs"]))] * 3))
+def test_a_signed_message_is_decoded_into_its_parts(message):
+    assert decode_heartbeat(SECRET, encode_heartbeat(SECRET, message)) == message

@@ -34,7 +34,8 @@ class ThreadCluster(Cluster):
     def __init__(self, worker: int, hosts: Sequence[str]) -> None:
         super().__init__(worker, len(hosts), 1, torch.device("cpu"))
         self.host = hosts[worker]
-        self.member = self._this_member(f"thread-{worker}", "127.0.0.1")
+        self.heartbeat.listen("127.0.0.1", "secret")
+        self.member = self._this_member("127.0.0.1")
 
     def connect(self, members: Sequence[Member], port: int) -> None:
         store = TCPStore("127.0.0.1", port, is_master=False)

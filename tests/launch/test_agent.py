@@ -23,21 +23,33 @@ def agent() -> Iterator[AgentProcess]:
 
 
 def test_a_handshake_reports_the_version_and_enters_the_folder(agent, tmp_path):
-    reply = agent.request("handshake", folder=str(tmp_path / "new"), make=True)
+    reply = agent.request("handshake", folder=str(tmp_path / "new"), make=True, secret="secret")
     assert reply["dragoman"] == dragoman_version()
     assert reply["folder"] == str(tmp_path / "new")
-    assert agent.request("handshake", folder=str(tmp_path / "none"), make=False)["folder"] == str(Path.home())
+    assert agent.request("handshake", folder=str(tmp_path / "none"), make=False, secret="secret")["folder"] == str(
+        Path.home()
+    )
 
 
-def test_it_finds_the_addresses_at_which_it_reaches_other_agents(agent):
-    other = AgentProcess()
-    peer = other.request("open_identity_server")
-    impostor = {"addresses": [["lo", "127.0.0.1"]], "port": peer["port"], "token": "another"}
-    real = {**impostor, "token": peer["token"]}
-    closed = {**real, "port": agent.request("free_port")["port"]}
-    reached = agent.request("reach", peers={"impostor": impostor, "real": real, "closed": closed})
-    assert reached == {"impostor": [], "real": ["127.0.0.1"], "closed": []}
+def test_it_finds_the_addresses_at_which_it_reaches_other_agents(agent, tmp_path):
+    other, stranger = AgentProcess(), AgentProcess()
+    for each, secret in ((agent, "secret"), (other, "secret"), (stranger, "another secret")):
+        each.request("handshake", folder=str(tmp_path), make=False, secret=secret)
+    peer, foreign = other.request("open_identity_server"), stranger.request("open_identity_server")
+    real = {"addresses": [["lo", "127.0.0.1"]], "port": peer["port"], "name": peer["name"]}
+    peers = {
+        "real": real,
+        "impostor": {**real, "name": "another"},
+        "stranger": {**real, "port": foreign["port"], "name": foreign["name"]},
+        "closed": {**real, "port": agent.request("free_port", address="127.0.0.1")["port"]},
+    }
+    reached = agent.request("reach", peers=peers)
+    assert reached == {"real": ["127.0.0.1"], "impostor": [], "stranger": [], "closed": []}
+    other.send("close_servers")
+    other.request("worker_states")
+    assert agent.request("reach", peers={"real": real}) == {"real": []}
     other.close()
+    stranger.close()
 
 
 def test_it_relays_the_output_of_a_worker_and_its_exit_code(agent):
@@ -45,7 +57,7 @@ def test_it_relays_the_output_of_a_worker_and_its_exit_code(agent):
     messages = [agent.receive(), agent.receive()]
     assert messages[0]["stream"] == "err"
     assert "nowhere" in messages[0]["line"]
-    assert messages[1] == {"exit": 2, "rank": 0, "restart": False}
+    assert messages[1] == {"exit": 2, "rank": 0, "restart": False, "short_lives": 1}
 
 
 def test_a_module_that_fails_is_reported_with_its_last_line(agent):
@@ -95,7 +107,7 @@ def test_a_second_launch_of_a_run_stops_the_first(agent, tmp_path):
     os.mkfifo(tmp_path / "never")
     other = AgentProcess()
     for each in (agent, other):
-        each.request("handshake", folder=str(tmp_path), make=False)
+        each.request("handshake", folder=str(tmp_path), make=False, secret="secret")
     agent.start("train", "never", "--data", "data", "--out", "run", elastic=True)
     [worker] = children_of(agent.process)
     while "train" not in worker.cmdline():

@@ -1,5 +1,3 @@
-from dragoman.distributed import cluster
-from dragoman.launch import worker_placement
 from dragoman.launch.worker_placement import WorkerPlacement
 
 PLACEMENT = WorkerPlacement(
@@ -25,6 +23,7 @@ def test_ranks_follow_the_hosts_and_all_workers_meet_at_the_first():
     } == {("3", "198.51.100.1", "29500")}
     assert [environment["GLOO_SOCKET_IFNAME"] for environment in environments] == ["eth0", "ens3", "ens3"]
     assert [environment["DRAGOMAN_HOST"] for environment in environments] == ["a", "b", "b"]
+    assert [environment["DRAGOMAN_ADDRESS"] for environment in environments] == ["198.51.100.1", *["198.51.100.2"] * 2]
 
 
 def test_a_single_host_uses_the_loopback_interface():
@@ -35,8 +34,3 @@ def test_a_single_host_uses_the_loopback_interface():
 def test_workers_are_labelled_by_host_and_by_rank_where_a_host_has_several():
     assert PLACEMENT.labels() == {0: "a", 1: "b rank 1", 2: "b rank 2"}
     assert PLACEMENT.hosts_by_rank() == {0: "a", 1: "b", 2: "b"}
-
-
-def test_workers_read_the_variables_that_the_launcher_sets():
-    assert worker_placement.HOST == cluster.HOST
-    assert worker_placement.LIGHTHOUSES == cluster.LIGHTHOUSES

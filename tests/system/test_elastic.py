@@ -15,11 +15,12 @@ import pytest
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.event_log import read_events
-from dragoman.events import CheckpointSaved, Event, RunStarted, StepDone, WorkersLost, WorldChanged
+from dragoman.events import CheckpointSaved, Event, MessagesRejected, RunStarted, StepDone, WorkersLost, WorldChanged
 from dragoman.run_folder import RunFolder
 
 from ..processes import train
 from .hosts import Host, Hosts, missing_requirements
+from .stranger import Recording, attack, open_ports
 from .test_launch import command, workers_of
 
 pytestmark = [
@@ -120,6 +121,7 @@ def elastic_run(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("elastic")
     reported_lost: dict[str, list[str]] = {}
     with Hosts(["a", "b", "c"]) as hosts:
+        recording = Recording(hosts["b"])
         launch = ElasticLaunch(hosts, data.path, 100_000, folder / "first.txt")
         remaining = [worker for worker in ALL_WORKERS if not worker.endswith("c")]
 
@@ -139,6 +141,13 @@ def elastic_run(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Iter
         try:
             launch.wait_for_world("b", ALL_WORKERS)
             launch.wait_for_steps("b", 10)
+            for port in [port for host in hosts for port in open_ports(host)]:
+                attack(port, recording.messages(port.protocol), 400)
+            recording.close()
+            launch.wait_for_steps("b", 3)
+            reported_lost["strangers"] = [
+                worker for event in launch.lost_workers_events("b") for worker in event.workers
+            ]
             lose_c("worker killed", lambda: kill_worker(hosts["c"]))
             kill_lighthouse(hosts["a"])
             launch.wait_for_steps("b", 3)
@@ -255,6 +264,13 @@ def test_run_resumes_from_the_newest_checkpoint_of_any_host_after_the_loss_of_al
     assert saved[-1] == elastic_run.steps
 
 
+def test_strangers_are_reported_and_cause_no_loss(elastic_run):
+    assert elastic_run.reported_lost["strangers"] == []
+    for host in WORKERS:
+        assert any(isinstance(event, MessagesRejected) for event in elastic_run.events[host]), f"events of {host}"
+    assert "at the lighthouse's port" in elastic_run.output
+
+
 def test_launcher_reports_restarted_workers_and_hosts(elastic_run):
-    assert "Worker 2 on c died and is restarted." in elastic_run.output
+    assert "Worker 2 on c failed (SIGKILL) and is restarted." in elastic_run.output
     assert "c is back: starting its workers." in elastic_run.output

@@ -8,14 +8,14 @@ step which workers are present.
 import json
 import os
 import socket
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
 
+from dragoman.authentication import RejectionSummary
 from dragoman.distributed.heartbeat import Heartbeat
 from dragoman.distributed.process_group import (
     Member,
@@ -24,17 +24,26 @@ from dragoman.distributed.process_group import (
     WorkersLostError,
     address_towards,
 )
+from dragoman.distributed.static_store import open_store, share_secret
+from dragoman.worker_environment import ADDRESS, HOST, LIGHTHOUSES, SECRET
 
-LIGHTHOUSES = "DRAGOMAN_LIGHTHOUSES"
-"""Addresses of the lighthouses, in order. Set for elastic worlds only."""
-HOST = "DRAGOMAN_HOST"
-"""The launcher's name for this machine."""
+STATIC_SILENCE_S = 30.0
+"""A worker of a static world without a heartbeat for this long is lost. A shorter freeze costs only its own time; a
+loss costs the steps since the last checkpoint."""
 
 
 class Cluster:
     """The world of all workers, as one of them sees it."""
 
-    def __init__(self, worker: int, workers: int, local_world_size: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        worker: int,
+        workers: int,
+        local_world_size: int,
+        device: torch.device,
+        silence_s: float = STATIC_SILENCE_S,
+    ) -> None:
+        """A worker without a heartbeat for `silence_s` counts as lost."""
         self.worker = worker
         """This worker's number in the whole run, which it keeps when the world changes."""
         self.workers = workers
@@ -43,7 +52,9 @@ class Cluster:
         """Workers on this machine, which share its memory."""
         self.device = device
         self.host = host_name()
-        self.heartbeat = Heartbeat()
+        # Names sort like worker numbers, which gives the ranks, and a restarted worker gets a new name.
+        self.name = f"{worker:05d}-{uuid.uuid4().hex}"
+        self.heartbeat = Heartbeat(silence_s)
         self.on_stall: StallCallback = lambda _: None
         """Called when a collective has been waiting for long, with the workers it waits for and their last activity."""
         self._group: WorkerProcessGroup | None = None
@@ -60,7 +71,7 @@ class Cluster:
     @property
     def members(self) -> Sequence[Member]:
         """All workers of the world, by rank."""
-        return self._group.members if self._group else (self._this_member("alone", "localhost"),)
+        return self._group.members if self._group else (self._this_member("localhost"),)
 
     @property
     def is_main(self) -> bool:
@@ -118,6 +129,10 @@ class Cluster:
         if self._group:
             self._group.broadcast(tensor, source)
 
+    def take_rejections(self) -> RejectionSummary | None:
+        """What strangers have sent to this worker since the last report; None if nothing is to be reported now."""
+        return self.heartbeat.rejections.take()
+
     def close(self) -> None:
         self.heartbeat.close()
         self._group = None
@@ -125,8 +140,8 @@ class Cluster:
     def exit_process(self, exit_code: int) -> None:
         """End the process at once where abandoned connections would keep it from exiting."""
 
-    def _this_member(self, name: str, address: str) -> Member:
-        return Member(name, self.worker, self.host, address, self.heartbeat.port)
+    def _this_member(self, address: str) -> Member:
+        return Member(self.name, self.worker, self.host, address, self.heartbeat.port)
 
     def _report_stall(self, peers: Sequence[tuple[Member, str]]) -> None:
         """Report the workers that are not waiting themselves. If all are, the network stalls, and all are reported."""
@@ -140,11 +155,10 @@ class StaticCluster(Cluster):
         super().__init__(rank, world_size, local_world_size, device)
         if world_size == 1:
             return
-        store, rank, world_size = next(rendezvous("env://", rank, world_size))
-        # After a restart the store still holds the addresses of dead workers: use keys of this attempt only.
-        store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        address = address_towards(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-        store.set(f"member-{rank}", json.dumps(vars(self._this_member(str(rank), address))))
+        store, self._relay = open_store(rank, world_size, self.heartbeat.rejections)
+        address = own_address(os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", "0")))
+        self.heartbeat.listen(address, os.environ.get(SECRET) or share_secret(store, rank))
+        store.set(f"member-{rank}", json.dumps(vars(self._this_member(address))))
         members = [Member(**json.loads(store.get(f"member-{other}"))) for other in range(world_size)]
         self._group = WorkerProcessGroup("static", store, rank, members, device, self.heartbeat, self._report_stall)
 
@@ -163,13 +177,19 @@ def join_cluster() -> Cluster:
         os.environ.setdefault("RUST_LOG", "error")  # torchft logs every connection.
         from dragoman.distributed.elastic_cluster import ElasticCluster
 
-        return ElasticCluster(os.environ[LIGHTHOUSES].split(","), rank, world_size, local_world_size, device)
+        lighthouses = [(str(address), int(port)) for address, port in json.loads(os.environ[LIGHTHOUSES])]
+        return ElasticCluster(lighthouses, os.environ[SECRET], rank, world_size, local_world_size, device)
     return StaticCluster(rank, world_size, local_world_size, device)
 
 
 def host_name() -> str:
     """The launcher's name for this machine, or its own hostname."""
     return os.environ.get(HOST, "") or socket.gethostname()
+
+
+def own_address(other_host: str, other_port: int) -> str:
+    """Address of this machine for the other workers: the launcher's choice, or the one towards another host."""
+    return os.environ.get(ADDRESS) or address_towards(other_host, other_port)
 
 
 def launched_externally() -> bool:

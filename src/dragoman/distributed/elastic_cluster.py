@@ -3,6 +3,9 @@
 Before each step every worker requests the quorum from the lighthouse: the workers that are alive and have requested it
 too. While it stays the same, nothing happens. When it changes, its workers reconnect and split the same batch.
 
+Lighthouses and stores listen on loopback addresses only, behind authenticated relays, and what workers say of
+themselves in a quorum is signed.
+
 Every machine runs a lighthouse, and every worker sends heartbeats to all of them and uses the first one that answers
 steadily. So the machine that started the run can be lost like any other. After a network partition both halves may
 continue; when they rejoin, all workers take over the state of the half with more steps.
@@ -14,26 +17,25 @@ import os
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import torch
 from torch._C._distributed_c10d import TCPStore
 from torchft.coordination import LighthouseClient, Quorum
 
-from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.process_group import (
-    NO_HEARTBEAT,
-    Member,
-    WorkerProcessGroup,
-    WorkersLostError,
-    address_towards,
-)
+from dragoman.authentication import is_signed, sign
+from dragoman.distributed.cluster import Cluster, own_address
+from dragoman.distributed.process_group import NO_HEARTBEAT, Member, WorkerProcessGroup, WorkersLostError
+from dragoman.distributed.static_store import serve_store
+from dragoman.relay import LIGHTHOUSE, LOOPBACK, STORE, RelayClient, RelayServer
 
+SILENCE_S = 1.5
+"""A worker without a heartbeat for this long counts as lost. A busy machine misses a few heartbeats, not fifteen; a
+worker declared lost by mistake rejoins before the next step."""
 HEARTBEAT_INTERVAL_S = 0.1
 POLL_S = 0.1
 ANSWER_S = 1.0
@@ -51,41 +53,55 @@ class ElasticCluster(Cluster):
     """An elastic world, as one of its workers sees it."""
 
     def __init__(
-        self, lighthouses: Sequence[str], worker: int, workers: int, local_world_size: int, device: torch.device
+        self,
+        lighthouses: Sequence[tuple[str, int]],
+        secret: str,
+        worker: int,
+        workers: int,
+        local_world_size: int,
+        device: torch.device,
     ) -> None:
-        super().__init__(worker, workers, local_world_size, device)
-        # Names sort like worker numbers, which gives the ranks, and a restarted worker gets a new name.
-        self._name = f"{worker:05d}-{uuid.uuid4().hex}"
-        first = urlsplit(lighthouses[0])
-        address = address_towards(first.hostname or "", first.port or 0)
-        self._store = TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)
-        self._member = self._this_member(self._name, address)
-        self._lighthouses = [LighthouseConnection(address, self._name) for address in lighthouses]
+        """`lighthouses` are the addresses and ports of the relays that lead to them."""
+        super().__init__(worker, workers, local_world_size, device, SILENCE_S)
+        self._secret = secret
+        address = own_address(*lighthouses[0])
+        self.heartbeat.listen(address, secret)
+        self._store = serve_store()
+        rejections = self.heartbeat.rejections
+        self._store_server = RelayServer(address, 0, secret, STORE, self._store.port, rejections)
+        self._store_client: RelayClient | None = None
+        self._member = self._this_member(address)
+        self._lighthouse_relays = [RelayClient(*each, secret, LIGHTHOUSE) for each in lighthouses]
+        self._lighthouses: list[LighthouseConnection] = []
         self._key = ""
         self._fresh = True
         """True until this worker has been in a world."""
         self._losses = 0
         """Groups that this worker has left after a loss. Part of the key, so that the next group has another one."""
-        self._started_at = time.monotonic()
+        self._started_at = 0.0
         self._requests = ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorum")
 
     def refresh(self) -> bool:
         """Ask for the quorum, and connect to its workers if it has changed. Waits until a lighthouse answers."""
+        if not self._lighthouses:
+            # Not earlier: a quorum waits for workers that send heartbeats and are not ready to join.
+            self._started_at = time.monotonic()
+            self._lighthouses = [LighthouseConnection(relay.port, self.name) for relay in self._lighthouse_relays]
         while True:
-            quorum = self._request_quorum()
-            if quorum is None:
+            present = self._request_quorum()
+            if present is None:
                 if self._group is not None:
                     return False  # No lighthouse answers, but no worker is missing: the world stays as it is.
                 time.sleep(POLL_S)
                 continue
-            if self._group is None and self._should_wait(quorum):
+            if self._group is None and self._should_wait(present):
                 time.sleep(POLL_S)
                 continue
-            key = _quorum_key(quorum)
+            key = _quorum_key(present)
             if self._group is not None and key == self._key:
                 return False
-            self._raise_if_members_left(quorum)
-            self._connect(key, quorum)
+            self._raise_if_members_left(present)
+            self._connect(key, present)
             return True
 
     @property
@@ -103,62 +119,81 @@ class ElasticCluster(Cluster):
     def close(self) -> None:
         for lighthouse in self._lighthouses:
             lighthouse.close()
+        for relay in self._lighthouse_relays:
+            relay.close()
+        self._store_server.close()
         super().close()
 
     def exit_process(self, exit_code: int) -> None:
         sys.stdout.flush()
         os._exit(exit_code)
 
-    def _request_quorum(self) -> Quorum | None:
-        """The quorum of the first lighthouse that answers, or None."""
+    def _request_quorum(self) -> "list[Participant] | None":
+        """The workers in the quorum of the first lighthouse that answers, by rank, or None."""
         lighthouse = self._choose_lighthouse()
         if lighthouse is None:
             return None
-        data = {**vars(self._member), "store_port": self._store.port, "losses": self._losses, "fresh": self._fresh}
-        answer = self._requests.submit(lighthouse.quorum, data)
+        own = Participant(self._member, self._store_server.port, self._losses, self._fresh)
+        answer = self._requests.submit(lighthouse.quorum, own.sign(self._secret))
         # If the lighthouse stops answering, abandon the request and use the next lighthouse.
         while not answer.done() and self._choose_lighthouse() is lighthouse:
             wait([answer], timeout=POLL_S)
-        if answer.done():
-            return answer.result()
-        self._requests.shutdown(wait=False)
-        self._requests = ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorum")
-        return None
+        if not answer.done():
+            self._requests.shutdown(wait=False)
+            self._requests = ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorum")
+            return None
+        quorum = answer.result()
+        return None if quorum is None else self._find_participants(quorum)
+
+    def _find_participants(self, quorum: Quorum) -> "list[Participant] | None":
+        """The workers of this launch in a quorum, by rank. Other users of a machine can reach its lighthouse."""
+        found = [Participant.verify(self._secret, dict(each.data or {})) for each in quorum.participants]
+        present = sorted((each for each in found if each is not None), key=lambda each: each.member.name)
+        for _ in range(len(found) - len(present)):
+            self.heartbeat.rejections.add("a lighthouse")
+        return present if self.name in {each.member.name for each in present} else None
 
     def _choose_lighthouse(self) -> "LighthouseConnection | None":
         """The lighthouse to use: the same for all workers, except while one starts or stops answering."""
         steady = next((lighthouse for lighthouse in self._lighthouses if lighthouse.is_steady), None)
         return steady or next((lighthouse for lighthouse in self._lighthouses if lighthouse.answers), None)
 
-    def _should_wait(self, quorum: Quorum) -> bool:
+    def _should_wait(self, present: "Sequence[Participant]") -> bool:
         """True at the start of the run, until all its workers are present or `ASSEMBLY_S` has passed."""
-        fresh = all(each["fresh"] for each in _worker_data(quorum))
-        missing = len(quorum.participants) < self.workers
-        return fresh and missing and time.monotonic() - self._started_at < ASSEMBLY_S
+        fresh = all(each.fresh for each in present)
+        return fresh and len(present) < self.workers and time.monotonic() - self._started_at < ASSEMBLY_S
 
-    def _raise_if_members_left(self, quorum: Quorum) -> None:
+    def _raise_if_members_left(self, present: "Sequence[Participant]") -> None:
         """Treat a member that is no longer in the quorum as lost.
 
         Otherwise it might return and form a group with the key of the one that it has not left yet.
         """
         before = self._group.members if self._group is not None else ()
-        present = {each.replica_id for each in quorum.participants}
-        gone = [(member, self.heartbeat.last_activity(member.name)) for member in before if member.name not in present]
+        names = {each.member.name for each in present}
+        gone = [(member, self.heartbeat.last_activity(member.name)) for member in before if member.name not in names]
         if gone:
             raise WorkersLostError(gone, NO_HEARTBEAT)
 
-    def _connect(self, key: str, quorum: Quorum) -> None:
+    def _connect(self, key: str, present: "Sequence[Participant]") -> None:
         """Connect the workers of a quorum. The TCP store of the first one is their rendezvous."""
         self._leave_group()
-        data = _worker_data(quorum)
-        members = [Member(**{field: each[field] for field in Member.__annotations__}) for each in data]
-        rank = [member.name for member in members].index(self._name)
+        members = [each.member for each in present]
+        rank = [member.name for member in members].index(self.name)
         self._key, self._fresh = key, False
         try:
-            store = TCPStore(members[0].address, int(data[0]["store_port"]), is_master=False, timeout=QUORUM_TIMEOUT)
+            store = TCPStore(LOOPBACK, self._reach_store(present[0]), is_master=False, timeout=QUORUM_TIMEOUT)
             self._group = WorkerProcessGroup(key, store, rank, members, self.device, self.heartbeat, self._report_stall)
         except RuntimeError as error:  # The worker with the store was lost.
             raise WorkersLostError([(members[0], "connecting")], str(error).splitlines()[0]) from None
+
+    def _reach_store(self, first: "Participant") -> int:
+        """A port of this machine that leads to the store of a worker."""
+        if first.member == self._member:
+            return self._store.port
+        if self._store_client is not None:
+            self._store_client.close()
+        self._store_client = RelayClient(first.member.address, first.store_port, self._secret, STORE)
+        return self._store_client.port
 
     def _leave_group(self) -> None:
         if self._group is not None:
@@ -168,16 +203,16 @@ class ElasticCluster(Cluster):
 
 
 class LighthouseConnection:
-    """This worker's connection to one lighthouse. A thread sends it heartbeats."""
+    """This worker's connection to one lighthouse, through a relay on this port. A thread sends it heartbeats."""
 
-    def __init__(self, address: str, name: str) -> None:
-        self._address = address
+    def __init__(self, port: int, name: str) -> None:
+        self._address = f"http://{LOOPBACK}:{port}"
         self._name = name
         self._client: LighthouseClient | None = None
         self._answered_at = -float("inf")
         self._answering_since = float("inf")
         self._closed = threading.Event()
-        threading.Thread(target=self._send_heartbeats, name=f"heartbeats to {address}", daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, name=f"heartbeats to {self._address}", daemon=True).start()
 
     @property
     def answers(self) -> bool:
@@ -188,12 +223,12 @@ class LighthouseConnection:
         """True after it has answered for `STEADY_S` without a break."""
         return self.answers and time.monotonic() - self._answering_since > STEADY_S
 
-    def quorum(self, data: dict[str, object]) -> Quorum | None:
+    def quorum(self, data: Mapping[str, str]) -> Quorum | None:
         """The workers that are alive and have requested the quorum too; None if the lighthouse fails."""
         try:
             client = self._client or LighthouseClient(self._address, CONNECT_TIMEOUT)
             return client.quorum(
-                self._name, QUORUM_TIMEOUT, address="", store_address="", step=0, world_size=1, data=data
+                self._name, QUORUM_TIMEOUT, address="", store_address="", step=0, world_size=1, data=dict(data)
             )
         except (RuntimeError, TimeoutError):
             return None
@@ -213,12 +248,34 @@ class LighthouseConnection:
                 self._client = None
 
 
-def _worker_data(quorum: Quorum) -> list[dict[str, Any]]:
-    """The data that each worker of a quorum has sent, by rank."""
-    return [dict(member.data or {}) for member in sorted(quorum.participants, key=lambda member: member.replica_id)]
+@dataclass(frozen=True)
+class Participant:
+    """A worker in a quorum, as it describes itself to the others."""
+
+    member: Member
+    store_port: int
+    losses: int
+    fresh: bool
+
+    def sign(self, secret: str) -> dict[str, str]:
+        """The description as a lighthouse carries it, with a signature."""
+        content = json.dumps(asdict(self))
+        return {"content": content, "signature": sign(secret, b"participant", content.encode()).hex()}
+
+    @classmethod
+    def verify(cls, secret: str, data: Mapping[str, Any]) -> "Participant | None":
+        """The description of a member of the launch; None for anything else."""
+        try:
+            signature, content = bytes.fromhex(data["signature"]), data["content"]
+            if not is_signed(secret, signature, b"participant", content.encode()):
+                return None
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+        fields = json.loads(content)
+        return cls(**{**fields, "member": Member(**fields["member"])})
 
 
-def _quorum_key(quorum: Quorum) -> str:
+def _quorum_key(present: Sequence[Participant]) -> str:
     """A key for the group of a quorum: the same for all its workers, and a new one after every loss."""
-    parts = [[each["name"], each["losses"]] for each in _worker_data(quorum)]
+    parts = [[each.member.name, each.losses] for each in present]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

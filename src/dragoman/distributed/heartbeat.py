@@ -1,8 +1,10 @@
 """Heartbeats: each worker sends its peers a small datagram several times a second, with its present activity.
 
 When a process ends, its connections are closed, and its peers notice at once. A frozen machine or a broken network
-closes nothing, and a collective would wait for minutes. Heartbeats distinguish a lost worker from a slow one within
-seconds.
+closes nothing, and a collective would wait for minutes. Heartbeats distinguish a lost worker from a slow one.
+
+Each heartbeat is signed with the secret of the launch and numbered. Those of strangers, and old ones sent again, are
+dropped.
 """
 
 import contextlib
@@ -13,13 +15,14 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from dragoman.authentication import SIGNATURE_BYTES, Rejections, is_signed, sign
 
 HEARTBEAT_INTERVAL_S = 0.1
-SILENCE_S = 1.5
-"""A worker without a heartbeat for this long counts as lost. A busy machine misses a few heartbeats, not fifteen; a
-worker declared lost by mistake rejoins before the next step."""
 JOIN_S = 4.0
-"""A peer that still reports another world this long after the present one was formed will not join it."""
+"""A peer that still reports another world this long after the present one was formed will not join it, unless it may be
+silent for longer."""
 FIND_LOST_S = 0.4
 """Time to find the peer that caused a failure."""
 PORT_ERROR_S = 0.1
@@ -42,20 +45,42 @@ class Peer:
     """True once it has been in the present world and reports another one, or none."""
 
 
-class Heartbeat:
-    """Sends this worker's heartbeats and receives the peers'. One thread each way, until closed."""
+class HeartbeatMessage(NamedTuple):
+    """Content of a heartbeat."""
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("", 0))
-        self.port: int = self._socket.getsockname()[1]
+    number: int
+    """Larger than in all earlier heartbeats of the same worker."""
+    name: str
+    world: str
+    activity: str
+
+
+class Heartbeat:
+    """Sends this worker's heartbeats and receives the peers'. One thread each way, from `listen` until `close`."""
+
+    def __init__(self, silence_s: float) -> None:
+        """A peer without a heartbeat for `silence_s` counts as lost."""
+        self._silence_s = silence_s
+        self._join_s = max(JOIN_S, silence_s)
+        self.port = 0
         self.activity = "starting"
+        self.rejections = Rejections()
         self._name, self._world = "", ""
         self._joined_at = 0.0
         self._peers: dict[str, Peer] = {}
+        self._last_numbers: dict[str, int] = {}
+        """Number of the last heartbeat of each worker, also of earlier worlds."""
         self._closed = threading.Event()
+        self._socket: socket.socket | None = None
+
+    def listen(self, address: str, secret: str) -> None:
+        """Open a port on an address of this machine, for the peers that know the secret."""
+        self._secret = secret
+        self._socket = opened = _datagram_socket(address)
+        opened.bind((address, 0))
+        self.port = opened.getsockname()[1]
         for run in (self._send, self._receive):
-            threading.Thread(target=run, name="heartbeat", daemon=True).start()
+            threading.Thread(target=run, args=(opened,), name="heartbeat", daemon=True).start()
 
     def join(self, world: str, name: str, addresses: Mapping[str, Address]) -> None:
         """Start to send heartbeats as `name` to the peers of a world. All of them count as heard now."""
@@ -70,24 +95,25 @@ class Heartbeat:
     def missing(self) -> list[str]:
         """Peers that are silent or have left."""
         now = time.monotonic()
-        late = now - self._joined_at > JOIN_S
+        late = now - self._joined_at > self._join_s
         return [
             name
             for name, peer in self._peers.items()
-            if peer.left or peer.heard_at < now - SILENCE_S or (late and not peer.joined)
+            if peer.left or peer.heard_at < now - self._silence_s or (late and not peer.joined)
         ]
 
     def find_lost(self) -> list[str]:
         """After a failure, the peers that caused it: their process has ended, or they are silent.
 
         A peer that has left the world has lost a worker itself and is not the cause. It may have noticed the loss
-        earlier, so half of `SILENCE_S` is enough here. Connections may fail a moment before the process has ended, and
-        a busy machine answers late; but recovery must not wait long for a name.
+        earlier, so half of the allowed silence is enough here. Connections may fail a moment before the process has
+        ended, and a busy machine answers late; but recovery must not wait long for a name.
         """
         deadline = time.monotonic() + FIND_LOST_S
         while True:
             ended, now = self._find_ended(), time.monotonic()
-            lost = [name for name, peer in self._peers.items() if name in ended or peer.heard_at < now - SILENCE_S / 2]
+            silent_since = now - self._silence_s / 2
+            lost = [name for name, peer in self._peers.items() if name in ended or peer.heard_at < silent_since]
             if lost or now > deadline:
                 return lost
 
@@ -98,14 +124,15 @@ class Heartbeat:
 
     def close(self) -> None:
         self._closed.set()
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
 
     def _find_ended(self) -> set[str]:
         """Peers whose machine answers that no process listens on their port."""
         with contextlib.ExitStack() as stack:
             probes = {}
             for name, peer in self._peers.items():
-                probes[name] = probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                probes[name] = probe = stack.enter_context(_datagram_socket(peer.address[0]))
                 with contextlib.suppress(OSError):
                     probe.connect(peer.address)
                     probe.send(b"")
@@ -113,34 +140,50 @@ class Heartbeat:
             errors = {name: probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) for name, probe in probes.items()}
         return {name for name, error in errors.items() if error == errno.ECONNREFUSED}
 
-    def _send(self) -> None:
+    def _send(self, opened: socket.socket) -> None:
+        number = 0
         while not self._closed.wait(HEARTBEAT_INTERVAL_S):
-            message = json.dumps([self._name, self._world, self.activity[:200]], ensure_ascii=False).encode()
+            number += 1
+            message = encode_heartbeat(
+                self._secret, HeartbeatMessage(number, self._name, self._world, self.activity[:200])
+            )
             for peer in list(self._peers.values()):
                 try:
-                    self._socket.sendto(message, peer.address)
+                    opened.sendto(message, peer.address)
                 except OSError:  # The network is down or the socket is closed: peers notice that no heartbeat arrives.
                     continue
 
-    def _receive(self) -> None:
+    def _receive(self, opened: socket.socket) -> None:
         while not self._closed.is_set():
             try:
-                message = self._socket.recv(MAX_MESSAGE_BYTES)
+                content, source = opened.recvfrom(MAX_MESSAGE_BYTES)
             except OSError:
                 return
-            name, world, activity = parse_heartbeat(message) or ("", "", "")
-            if peer := self._peers.get(name):
-                peer.heard_at, peer.activity = time.monotonic(), activity
-                peer.left = peer.joined and world != self._world
-                peer.joined = peer.joined or world == self._world
+            if not content:  # A peer asks whether this port is still open.
+                continue
+            message = decode_heartbeat(self._secret, content)
+            if message is None or message.number <= self._last_numbers.get(message.name, 0):
+                self.rejections.add(str(source[0]))
+                continue
+            self._last_numbers[message.name] = message.number
+            if peer := self._peers.get(message.name):
+                peer.heard_at, peer.activity = time.monotonic(), message.activity
+                peer.left = peer.joined and message.world != self._world
+                peer.joined = peer.joined or message.world == self._world
 
 
-def parse_heartbeat(message: bytes) -> tuple[str, str, str] | None:
-    """Name, world and activity of a received heartbeat; None if it is malformed."""
-    try:
-        parts = json.loads(message)
-    except (ValueError, RecursionError):
+def encode_heartbeat(secret: str, message: HeartbeatMessage) -> bytes:
+    content = json.dumps(message, ensure_ascii=False).encode()
+    return sign(secret, b"heartbeat", content) + content
+
+
+def decode_heartbeat(secret: str, received: bytes) -> HeartbeatMessage | None:
+    """The heartbeat of a member of the launch; None for anything else."""
+    signature, content = received[:SIGNATURE_BYTES], received[SIGNATURE_BYTES:]
+    if not is_signed(secret, signature, b"heartbeat", content):
         return None
-    if not isinstance(parts, list) or len(parts) != 3 or not all(isinstance(part, str) for part in parts):
-        return None
-    return parts[0], parts[1], parts[2]
+    return HeartbeatMessage(*json.loads(content))
+
+
+def _datagram_socket(address: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)

@@ -24,6 +24,7 @@ from torch.distributed.distributed_c10d import (
 )
 
 from dragoman.distributed.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeat
+from dragoman.distributed.listener_filter import admit_only, create_listeners
 
 TIMEOUT = timedelta(minutes=30)
 """Time limit of a collective while all workers are alive: a slow link or a long evaluation is not a failure."""
@@ -176,8 +177,12 @@ class WorkerProcessGroup:
         where = {"interface": interface} if interface else {"hostname": self.members[self.rank].address}
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._timeout = TIMEOUT
-        options._devices = [ProcessGroupGloo.create_device(**where)]
-        return ProcessGroupGloo(store, self.rank, self.world_size, options)
+        device, listeners = create_listeners(lambda: ProcessGroupGloo.create_device(**where))
+        options._devices = [device]
+        admit_only(listeners, {member.address for member in self.members})
+        group = ProcessGroupGloo(store, self.rank, self.world_size, options)
+        admit_only(listeners, ())  # All members are connected to each other.
+        return group
 
     def _wait_for(self, work: Work) -> None:
         """Wait for a collective, or raise with the workers that were lost."""
@@ -226,8 +231,9 @@ class WorkerProcessGroup:
 
 def address_towards(host: str, port: int) -> str:
     """The address of this machine as a host sees it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, port))  # Sends nothing: it only looks up the route.
+    family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(target)  # Sends nothing: it only looks up the route.
         address: str = probe.getsockname()[0]
         return address
 

@@ -111,7 +111,9 @@ def measure_links(
     agents: Agents, addresses: Mapping[str, Address], pairs: Iterable[HostPair]
 ) -> dict[HostPair, TcpLink]:
     """Measure one link after the other: at the same time they would share bandwidth."""
-    servers, lost = agents.request_all(list(addresses), "open_probe_server")
+    servers, lost = agents.request_each(
+        {host: ("open_probe_server", {"address": address}) for host, (_, address) in addresses.items()}
+    )
     _raise_any(lost_problems(lost))
     links = {}
     for sender, receiver in pairs:
@@ -121,6 +123,7 @@ def measure_links(
             reason = lost[sender] if lost else replies[sender]["problem"]
             raise HostsError([HostProblem(sender, f"cannot send to {receiver}: {reason}.")])
         links[sender, receiver] = TcpLink(**replies[sender])
+    agents.send_all("close_servers")
     return links
 
 

@@ -26,6 +26,7 @@ INCIDENTS = (
     events.WorldChanged,
     events.WorkersLost,
     events.CollectiveStalled,
+    events.MessagesRejected,
     events.ExchangeChosen,
     events.CheckpointFailed,
     events.CheckpointRejected,

@@ -13,7 +13,6 @@ import os
 import platform
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,8 @@ from dragoman.launch.link_probe import ProbeServer, measure_link
 from dragoman.launch.parent_death import die_with
 from dragoman.launch.reachability import IdentityServer, reachable_addresses
 from dragoman.launch.worker_processes import GRACE_S, POLL_S, Message, WorkerProcesses
+from dragoman.listening_socket import bind_socket
+from dragoman.worker_environment import SECRET
 
 RESTART_S = 1.0
 """Pause before a lighthouse that exited is restarted."""
@@ -58,7 +59,9 @@ class Agent:
         self._silence_s = silence_s
         self._folder = Path.home()
         self._workers = WorkerProcesses(send)
-        self._identity: IdentityServer | None = None
+        self._servers: list[IdentityServer | ProbeServer] = []
+        """Servers of the preflight."""
+        self._secret = ""
         self._leaving = False
 
     def serve(self, requests: IO[bytes]) -> None:
@@ -96,8 +99,9 @@ class Agent:
     def handle_keepalive(self) -> None:
         """The launcher is still there."""
 
-    def handle_handshake(self, folder: str, make: bool) -> Message:
+    def handle_handshake(self, folder: str, make: bool, secret: str) -> Message:
         """Enter the folder that relative paths start from, or the home folder if it does not exist."""
+        self._secret = secret
         wanted = Path(folder).expanduser()
         if make:
             wanted.mkdir(parents=True, exist_ok=True)
@@ -130,37 +134,59 @@ class Agent:
             return {"problem": lines[-1] if lines else f"exit code {done.returncode}"}
         return dict(json.loads(done.stdout))
 
-    def handle_open_probe_server(self) -> Message:
+    def handle_open_probe_server(self, address: str) -> Message:
         """Let other hosts measure their links to this one."""
-        self._probe_server = ProbeServer()
-        return {"port": self._probe_server.port}
+        server = ProbeServer(address, self._secret)
+        self._servers.append(server)
+        return {"port": server.port}
 
     def handle_measure_link(self, address: str, port: int) -> Message:
         """Measure the link from this host to another host's probe server."""
         try:
-            return asdict(measure_link(address, port))
+            return asdict(measure_link(address, port, self._secret))
         except OSError as error:
             return {"problem": str(error)}
 
     def handle_open_identity_server(self) -> Message:
         """Let other hosts find out at which addresses they reach this one."""
-        self._identity = IdentityServer()
-        return self._identity.describe()
+        server = IdentityServer(self._secret)
+        self._servers.append(server)
+        return server.describe()
 
     def handle_reach(self, peers: dict[str, Message]) -> dict[str, list[str]]:
-        return reachable_addresses(peers)
+        return reachable_addresses(peers, self._secret)
 
-    def handle_free_port(self) -> Message:
-        """A port that is free on this host, for the rendezvous of the workers."""
-        if self._identity is not None:
-            self._identity.close()
-            self._identity = None
-        with socket.create_server(("", 0)) as free:
+    def handle_close_servers(self) -> None:
+        """Close the ports of the preflight."""
+        for server in self._servers:
+            server.close()
+        self._servers = []
+
+    def handle_free_port(self, address: str) -> Message:
+        """A free port on an address of this host, for the rendezvous of the workers."""
+        with bind_socket(address, 0) as free:
             return {"port": free.getsockname()[1]}
 
-    def handle_run_lighthouse(self, port: int) -> None:
+    def handle_run_lighthouse(self, address: str, port: int) -> None:
         """Run a torchft lighthouse for an elastic world; restart it if it exits."""
-        threading.Thread(target=_run_lighthouse, args=(port,), daemon=True).start()
+        threading.Thread(target=self._run_lighthouse, args=(address, port), daemon=True).start()
+
+    def _run_lighthouse(self, address: str, port: int) -> None:
+        command = [sys.executable, "-m", "dragoman.launch.lighthouse", address, str(port)]
+        environment = {**os.environ, "RUST_LOG": "error", SECRET: self._secret}
+        while True:
+            with subprocess.Popen(
+                command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+                preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (it takes no lock)
+            ) as lighthouse:
+                assert lighthouse.stdout is not None
+                lighthouse.stdout.readline()  # Its port.
+                for line in lighthouse.stdout:
+                    self._send({"notice": f"{line.strip()}, at the lighthouse's port."})
+            time.sleep(RESTART_S)
 
     def handle_start(
         self, arguments: Sequence[str], environments: Sequence[dict[str, str]], run: str, elastic: bool = False
@@ -170,7 +196,8 @@ class Agent:
             with contextlib.suppress(psutil.NoSuchProcess):
                 agent.kill()
                 agent.wait(GRACE_S)
-        self._workers.start(arguments, environments, self._folder / run, elastic=elastic)
+        known = [{**environment, SECRET: self._secret} for environment in environments]
+        self._workers.start(arguments, known, self._folder / run, elastic=elastic)
 
     def handle_worker_states(self) -> Message:
         return dict(self._workers.states())
@@ -203,16 +230,6 @@ def _is_alive(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     return False
-
-
-def _run_lighthouse(port: int) -> None:
-    command = [sys.executable, "-m", "dragoman.launch.lighthouse", str(port)]
-    environment = {**os.environ, "RUST_LOG": "error"}
-    while True:
-        subprocess.run(
-            command, env=environment, stdout=subprocess.DEVNULL, preexec_fn=partial(die_with, os.getpid()), check=False
-        )
-        time.sleep(RESTART_S)
 
 
 def main() -> None:

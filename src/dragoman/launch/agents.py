@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from dragoman.authentication import new_secret
 from dragoman.errors import DragomanError
 from dragoman.launch.ssh import SILENCE_S, Machine, SshClient, explain
 
@@ -125,6 +126,8 @@ class Agents:
     def __init__(self, machines: Sequence[Machine], client: SshClient) -> None:
         self.messages: queue.Queue[HostMessage] = queue.Queue()
         self.by_host = {machine.name: RemoteAgent(machine, client, self.messages) for machine in machines}
+        self.secret = new_secret()
+        """Known to the machines of this launch only."""
         self._closed = threading.Event()
         self.close_timeout_s = float(SILENCE_S)
         """How long agents may take to end their workers on leaving."""

@@ -4,6 +4,7 @@ The agents, not the launcher, restart workers and lighthouses, so that the run s
 started it. The launcher shows what happens, and connects to lost machines again as soon as they are back.
 """
 
+import json
 import queue
 import signal
 import threading
@@ -12,13 +13,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragoman.errors import EXIT_USER_ERROR, DragomanError
-from dragoman.events import Event, RunEnded, RunStarted, WorkersLost, WorldChanged, from_json
+from dragoman.events import Event, MessagesRejected, RunEnded, RunStarted, WorkersLost, WorldChanged, from_json
 from dragoman.launch.agents import Agents, HostLostError, RemoteAgent
 from dragoman.launch.host_output import HostOutput
 from dragoman.launch.interrupts import Interrupts
 from dragoman.launch.launch_request import LaunchRequest, working_folder
 from dragoman.launch.ssh import SshClient
-from dragoman.launch.worker_placement import LIGHTHOUSES, WorkerPlacement
+from dragoman.launch.worker_placement import WorkerPlacement
+from dragoman.worker_environment import LIGHTHOUSES
 
 RECONNECT_S = 2.0
 """Pause between attempts to connect to a lost machine."""
@@ -37,7 +39,8 @@ class ElasticLauncher:
     ) -> None:
         self._request, self._agents, self._client, self._view = request, agents, client, view
         self._labels = placement.labels()
-        self._ports = self._find_ports(list(placement.workers))
+        self._addresses = {host: placement.address(host) for host in placement.workers}
+        self._ports = self._find_ports()
         self._environments = self._make_environments(placement)
         self._lost_hosts: set[str] = set()
         self._running = set(self._labels)
@@ -51,17 +54,18 @@ class ElasticLauncher:
         self._ended_at_s = float("inf")
         self._over = threading.Event()
 
-    def _find_ports(self, hosts: list[str]) -> dict[str, int]:
+    def _find_ports(self) -> dict[str, int]:
         """A free port for the lighthouse of each host."""
-        replies, lost = self._agents.request_all(hosts, "free_port")
+        replies, lost = self._agents.request_each(
+            {host: ("free_port", {"address": address}) for host, address in self._addresses.items()}
+        )
         if lost:
             raise DragomanError(f"{' and '.join(lost)} was lost before the start: run the same command again.")
         return {host: int(reply["port"]) for host, reply in replies.items()}
 
     def _make_environments(self, placement: WorkerPlacement) -> dict[str, list[dict[str, str]]]:
         """Environment variables of all workers, with the addresses of all lighthouses."""
-        addresses = {host: placement.addresses[host][1] if placement.addresses else "127.0.0.1" for host in self._ports}
-        lighthouses = ",".join(f"http://{addresses[host]}:{port}" for host, port in self._ports.items())
+        lighthouses = json.dumps([(self._addresses[host], port) for host, port in self._ports.items()])
         return {
             host: [{**environment, LIGHTHOUSES: lighthouses} for environment in environments]
             for host, environments in placement.environments(0).items()
@@ -96,7 +100,7 @@ class ElasticLauncher:
 
     def _start(self, host: str) -> None:
         agent = self._agents.by_host[host]
-        agent.send("run_lighthouse", port=self._ports[host])
+        agent.send("run_lighthouse", address=self._addresses[host], port=self._ports[host])
         agent.send(
             "start",
             arguments=self._request.arguments,
@@ -131,21 +135,26 @@ class ElasticLauncher:
             if event is not None:
                 self._handle_event(rank, event)
         elif "exit" in message:
-            self._handle_exit(rank, host, int(message["exit"]), restart=bool(message["restart"]))
+            self._handle_exit(rank, host, message)
+        elif "notice" in message:
+            self._view.warn(f"{host}: {message['notice']}")
 
-    def _handle_exit(self, rank: int, host: str, code: int, *, restart: bool) -> None:
+    def _handle_exit(self, rank: int, host: str, message: Mapping[str, Any]) -> None:
+        code = int(message["exit"])
+        reason = self._view.exit_reason(self._labels[rank], code)
         if code == EXIT_USER_ERROR and not self._world:  # No step has been taken: there is nothing to save.
             self._agents.kill_workers()
             raise DragomanError(f"Worker {rank} on {host} cannot train: fix the error reported above.")
-        if restart:
-            self._view.say(f"Worker {rank} on {host} died and is restarted.")
+        if message["restart"]:
+            self._view.say(f"Worker {rank} on {host} failed ({reason}) and is restarted.")
             return
         self._running.discard(rank)
         if self._stop_requested:
             # A worker that was still starting when it was asked to stop has nothing to save.
             self._unsaved = self._unsaved or code not in (0, -signal.SIGTERM)
         elif code and not self._reason:
-            failure = "cannot train" if code == EXIT_USER_ERROR else "died repeatedly"
+            times = f"failed {message['short_lives']} times in a row ({reason})"
+            failure = "cannot train" if code == EXIT_USER_ERROR else times
             self._view.say(f"Worker {rank} on {host} {failure} and is not restarted: the others continue.")
             if not self._running:
                 raise DragomanError(
@@ -162,7 +171,7 @@ class ElasticLauncher:
         lost_shown_worker = isinstance(event, WorkersLost) and any(
             worker.startswith(f"worker {self._shown_worker} ") for worker in event.workers
         )
-        if rank == self._shown_worker or lost_shown_worker:
+        if rank == self._shown_worker or lost_shown_worker or isinstance(event, MessagesRejected):
             self._view.event(event)
         if isinstance(event, RunEnded) and not self._reason:
             self._reason = event.reason
@@ -174,7 +183,7 @@ class ElasticLauncher:
         while not self._over.wait(RECONNECT_S):
             agent = RemoteAgent(machine, self._client, self._agents.messages)
             try:
-                agent.request("handshake", HANDSHAKE_S, folder=working_folder(), make=False)
+                agent.request("handshake", HANDSHAKE_S, folder=working_folder(), make=False, secret=self._agents.secret)
             except HostLostError:
                 agent.close(0.0)
                 continue

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dragoman.events import Event, RunStarted
+from dragoman.launch.worker_processes import exit_name
 from dragoman.settings import Settings
 from dragoman.telemetry.sinks import TerminalSink
 
@@ -22,6 +23,8 @@ class HostOutput:
         self._colours: dict[str, str] = {}
         self._sink: TerminalSink | None = None
         self._shown_errors: set[str] = set()
+        self._last_lines: dict[str, str] = {}
+        """The last line of each worker."""
 
     @property
     def is_terminal(self) -> bool:
@@ -41,12 +44,18 @@ class HostOutput:
 
     def line(self, label: str, text: str) -> None:
         """Show a line that a worker printed. An error that all workers report is shown once."""
+        self._last_lines[label] = text.strip() or self._last_lines.get(label, "")
         if text.startswith("error: "):
             if text in self._shown_errors:
                 return
             self._shown_errors.add(text)
         prefix = Text(f"{label:<{self._width}} | ", style=self._colours[label])
         self._console.print(prefix + Text.from_ansi(text), soft_wrap=True)
+
+    def exit_reason(self, label: str, exit_code: int) -> str:
+        """How a worker ended: its signal, or its exit code and the last line that it printed."""
+        line = self._last_lines.pop(label, "") if exit_code > 0 else ""
+        return f"{exit_name(exit_code)}: {line}" if line else exit_name(exit_code)
 
     def say(self, sentence: str) -> None:
         """Show a message of the launcher itself."""

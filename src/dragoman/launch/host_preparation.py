@@ -61,7 +61,9 @@ class Handshakes:
 def connect(agents: Agents, hosts: Sequence[str], *, make_folder: bool = False) -> Handshakes:
     """Enter the working folder on all hosts, and compare their versions and clocks with this machine's."""
     sent_at_s = time.time()
-    replies, lost = agents.request_all(hosts, "handshake", folder=working_folder(), make=make_folder)
+    replies, lost = agents.request_all(
+        hosts, "handshake", folder=working_folder(), make=make_folder, secret=agents.secret
+    )
     offsets_s = clock_offsets({host: each["at_s"] for host, each in replies.items()}, sent_at_s, time.time())
     other_versions = compare_versions(dragoman_version(), {host: each["dragoman"] for host, each in replies.items()})
     unusable = {problem.host for problem in other_versions}
@@ -76,6 +78,7 @@ def find_addresses(agents: Agents, hosts: Sequence[str]) -> tuple[dict[str, Addr
     reached, lost_later = agents.request_each(
         {host: ("reach", {"peers": {name: peer for name, peer in peers.items() if name != host}}) for host in peers}
     )
+    agents.send_all("close_servers")
     if lost or lost_later:
         return {}, lost_problems({**lost, **lost_later})
     return choose_addresses(

@@ -1,11 +1,10 @@
 """Measure the network between two machines with plain TCP: no torch, no privileges."""
 
-import contextlib
 import socket
 import struct
-import threading
 import time
 
+from dragoman.authentication import AuthenticatedServer, Rejections, connect
 from dragoman.step_model import TcpLink, time_large_message
 
 LONG_S = 0.3
@@ -13,33 +12,25 @@ LONG_S = 0.3
 FIRST_BYTES, MAX_BYTES = 1 << 18, 1 << 28
 BLOCK_BYTES = 1 << 20
 CONNECT_S = 10.0
+PROBE = "probe"
 _LENGTH = struct.Struct("!Q")
 _RECEIVED = b"!"
 
 
 class ProbeServer:
-    """Receives messages of any length from any number of clients, and confirms each."""
+    """Receives messages of any length from other hosts of the launch, and confirms each."""
 
-    def __init__(self) -> None:
-        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-        self._server = socket.create_server(("", 0), family=family, dualstack_ipv6=family == socket.AF_INET6)
-        self.port: int = self._server.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+    def __init__(self, address: str, secret: str) -> None:
+        self._server = AuthenticatedServer(address, 0, secret, PROBE, _receive, Rejections())
+        self.port = self._server.port
 
     def close(self) -> None:
         self._server.close()
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # Closed.
-            while True:
-                connection, _ = self._server.accept()
-                threading.Thread(target=_receive, args=(connection,), daemon=True).start()
-
 
 def _receive(connection: socket.socket) -> None:
     buffer = memoryview(bytearray(BLOCK_BYTES))
-    with connection, contextlib.suppress(OSError), connection.makefile("rb") as stream:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with connection.makefile("rb") as stream:
         while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
             left = _LENGTH.unpack(head)[0]
             while left and (read := stream.readinto(buffer[: min(left, len(buffer))])):
@@ -47,11 +38,9 @@ def _receive(connection: socket.socket) -> None:
             connection.sendall(_RECEIVED)
 
 
-def measure_link(address: str, port: int) -> TcpLink:
+def measure_link(address: str, port: int, secret: str) -> TcpLink:
     """The link from this machine to a probe server."""
-    with socket.create_connection((address, port), timeout=CONNECT_S) as connection:
-        connection.settimeout(None)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with connect(address, port, secret, PROBE, CONNECT_S) as connection:
         round_trip_s = min(_time_message(connection, 0) for _ in range(5))
         size_bytes, spent_s = time_large_message(
             lambda size: _time_message(connection, size), FIRST_BYTES, MAX_BYTES, LONG_S

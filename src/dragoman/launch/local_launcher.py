@@ -1,28 +1,63 @@
-"""Workers on this machine, started and watched by torch's elastic agent."""
+"""Workers on this machine: started, watched, and restarted together from the newest checkpoint when one is lost.
 
-import logging
+They find each other through a file, and listen on the loopback address only.
+"""
+
+import contextlib
+import multiprocessing
 import os
 import signal
-import uuid
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from types import FrameType
 
-import psutil
 import torch
-from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from dragoman.authentication import new_secret
 from dragoman.distributed.cluster import launched_externally
-from dragoman.errors import DragomanError
+from dragoman.errors import EXIT_WORKERS_LOST, DragomanError
 from dragoman.launch import RESTARTS
 from dragoman.launch.parent_death import die_with
+from dragoman.launch.worker_processes import GRACE_S, exit_name
+from dragoman.relay import LOOPBACK
 from dragoman.telemetry.sinks import open_sinks
 from dragoman.training import worker
 from dragoman.training.stop_signal import EXIT_AT_ONCE, STOP_SIGNALS, handling
 from dragoman.training.worker import MakeScorer, TrainingJob
+from dragoman.worker_environment import ADDRESS, SECRET, STORE_FILE
 
-STOP_ASKED = "DRAGOMAN_STOP_ASKED"
-"""Environment variable of workers that start after they were asked to stop."""
+NOTICE_S = 5.0
+"""Time for the other workers to notice that one has failed, and to exit by themselves."""
+
+
+@dataclass(frozen=True)
+class WorkerOutcome:
+    """End of a worker's process."""
+
+    rank: int
+    exit_code: int
+    reason: str = ""
+    """Why the run ended."""
+    user_error: str = ""
+    exception: str = ""
+    """What went wrong in the worker, if it could tell."""
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.exit_code or self.user_error or self.exception)
+
+    def __str__(self) -> str:
+        cause = self.exception or exit_name(self.exit_code)
+        return f"worker {self.rank} failed ({cause})"
 
 
 def train(job: TrainingJob, workers: int, make_scorer: MakeScorer) -> str:
@@ -32,71 +67,147 @@ def train(job: TrainingJob, workers: int, make_scorer: MakeScorer) -> str:
     """
     if workers == 1 or launched_externally():
         return worker.train(job, make_scorer, open_sinks)
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=workers,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=RESTARTS,
-        signals_to_handle="SIGQUIT",  # The agent would end the workers unsaved, and handle a SIGHUP that nohup ignores.
-        logs_specs=DefaultLogsSpecs(),
-    )
-    # The agent logs each death with a traceback of its own; `_explain` replaces it by a sentence.
-    for name in ("torch.distributed.elastic", "torch.multiprocessing"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    try:
-        with handling(_ask_workers_to_stop, *STOP_SIGNALS):
-            outcomes = elastic_launch(config, _work)(job, make_scorer, os.getpid())
-    except ChildFailedError as error:
-        raise DragomanError(_explain(error, job)) from None
-    finally:
-        os.environ.pop(STOP_ASKED, None)
-    first = outcomes[0]
-    if isinstance(first, DragomanError):
-        raise first
-    return str(first)
+    return LocalWorkers(job, workers, make_scorer).train()
 
 
-def _work(job: TrainingJob, make_scorer: MakeScorer, parent: int) -> str | DragomanError:
-    """Main function of a worker. User errors are returned: raised, they would count as crashes and be retried."""
-    die_with(parent)
-    if STOP_ASKED in os.environ:
-        return "interrupted"
-    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    if restarts and os.environ.get("RANK") == "0":
-        print(
-            f"A worker was lost: restarting all workers from the newest checkpoint ({restarts} of {RESTARTS}).",
-            flush=True,
+class LocalWorkers:
+    """The workers of a run on this machine."""
+
+    def __init__(self, job: TrainingJob, workers: int, make_scorer: MakeScorer) -> None:
+        self._job, self._workers, self._make_scorer = job, workers, make_scorer
+        self._processes: list[SpawnProcess] = []
+        self._stop_requested = False
+
+    def train(self) -> str:
+        """Train to the end. Returns the reason for it."""
+        with handling(self._ask_workers_to_stop, *STOP_SIGNALS):
+            for restart in range(RESTARTS + 1):
+                failure = self._train_once()
+                if isinstance(failure, str):
+                    return failure
+                self._raise_if_final(failure)
+                if restart < RESTARTS:
+                    print(
+                        f"A worker was lost: {failure}. Restarting all workers from the newest checkpoint "
+                        f"({restart + 1} of {RESTARTS}).",
+                        flush=True,
+                    )
+        raise DragomanError(
+            f"Gave up after {RESTARTS} restarts: {failure}. Checkpoints are in {self._job.run}; the same command "
+            "resumes from there."
         )
+
+    def _train_once(self) -> str | WorkerOutcome:
+        """Run all workers once. Returns the reason for the end of the run, or the first failure."""
+        with self._started() as receivers:
+            outcomes = self._wait(receivers)
+        if self._stop_requested and any(outcome.exit_code in (-signal.SIGTERM, -signal.SIGINT) for outcome in outcomes):
+            return "interrupted"  # It was still starting: there was nothing to save.
+        failures = [outcome for outcome in outcomes if outcome.failed]
+        if not failures:
+            return outcomes[0].reason
+        # Those that lost another worker are not the cause.
+        return min(failures, key=lambda outcome: (not outcome.user_error, outcome.exit_code == EXIT_WORKERS_LOST))
+
+    def _raise_if_final(self, failure: WorkerOutcome) -> None:
+        """Raise for a failure that a restart does not help against."""
+        if failure.user_error:
+            raise DragomanError(failure.user_error)
+        if self._stop_requested or failure.exit_code == EXIT_AT_ONCE:
+            raise DragomanError(
+                "Stopped at once, without a last checkpoint: the same command resumes from the newest one in "
+                f"{self._job.run}."
+            )
+
+    @contextmanager
+    def _started(self) -> Iterator[Sequence[Connection]]:
+        """Start all workers; end those that still run on leaving."""
+        context = multiprocessing.get_context("spawn")
+        secret = new_secret()
+        with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:  # Readable by this user only.
+            self._processes, receivers = [], []
+            for rank in range(self._workers):
+                receiver, sender = context.Pipe(duplex=False)
+                environment = {**self._environment(rank), SECRET: secret, STORE_FILE: str(Path(folder) / "store")}
+                process = context.Process(
+                    target=_work, args=(self._job, self._make_scorer, os.getpid(), environment, sender)
+                )
+                process.start()
+                sender.close()
+                self._processes.append(process)
+                receivers.append(receiver)
+            if self._stop_requested:  # The signal came before they could receive it.
+                self._terminate()
+            try:
+                yield receivers
+            finally:
+                for process in self._processes:
+                    process.kill()
+                    process.join()
+
+    def _environment(self, rank: int) -> dict[str, str]:
+        return {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self._workers),
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(self._workers),
+            "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "lo",
+            ADDRESS: LOOPBACK,
+        }
+
+    def _wait(self, receivers: Sequence[Connection]) -> list[WorkerOutcome]:
+        """Wait until all workers have exited. After a failure the others exit by themselves, or are killed."""
+        failed_at = None
+        while running := [process for process in self._processes if process.exitcode is None]:
+            connection.wait([process.sentinel for process in running], timeout=1.0)
+            if failed_at is None and any(process.exitcode for process in self._processes):
+                failed_at = time.monotonic()
+            limit_s = GRACE_S if self._stop_requested else NOTICE_S
+            if failed_at is not None and time.monotonic() - failed_at > limit_s:
+                for process in running:
+                    process.kill()
+        return [
+            _read_outcome(rank, process, receiver)
+            for rank, (process, receiver) in enumerate(zip(self._processes, receivers, strict=True))
+        ]
+
+    def _ask_workers_to_stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal handler)
+        """Ask workers to finish their step and save. As SIGTERM: they count Ctrl-C, which reaches them too."""
+        self._stop_requested = True
+        self._terminate()
+
+    def _terminate(self) -> None:
+        for process in self._processes:
+            if process.is_alive():
+                process.terminate()
+
+
+def _read_outcome(rank: int, process: SpawnProcess, receiver: Connection) -> WorkerOutcome:
+    assert process.exitcode is not None
+    told: dict[str, str] = {}
+    with receiver, contextlib.suppress(EOFError):
+        if receiver.poll():
+            told = receiver.recv()
+    return WorkerOutcome(rank, process.exitcode, **told)
+
+
+def _work(
+    job: TrainingJob, make_scorer: MakeScorer, parent: int, environment: dict[str, str], outcome: Connection
+) -> None:
+    """Main function of a worker. Tells the parent how it ended."""
+    die_with(parent)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Until training handles it: there is nothing to save.
+    os.environ.update(environment)
     try:
-        return worker.train(job, make_scorer, open_sinks)
+        outcome.send({"reason": worker.train(job, make_scorer, open_sinks)})
     except DragomanError as error:
-        return error
-
-
-def _ask_workers_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the form of a signal handler)
-    """Ask workers to finish their step and save. As SIGTERM: a terminal's Ctrl-C reaches them too, and is counted.
-
-    Workers that are still starting die of it and are restarted: the environment tells those to stop.
-    """
-    os.environ[STOP_ASKED] = "1"
-    for child in psutil.Process().children():
-        child.send_signal(signal.SIGTERM)
-
-
-def _explain(error: ChildFailedError, job: TrainingJob) -> str:
-    rank, failure = error.get_first_failure()
-    how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
-    if failure.exitcode == EXIT_AT_ONCE:
-        return f"Stopped at once, without a last checkpoint: the same command resumes from the newest one in {job.run}."
-    message = failure.message if isinstance(failure.message, str) else str(failure.message.get("message", ""))
-    reason = message.strip().splitlines()[-1] if message.strip() else how
-    return (
-        f"Worker {rank} failed repeatedly ({how}): {reason}. Checkpoints are in {job.run}; the same command "
-        "resumes from there."
-    )
+        outcome.send({"user_error": str(error)})
+    except Exception as error:
+        traceback.print_exc()
+        outcome.send({"exception": f"{type(error).__name__}: {error}"})
+        sys.exit(1)
 
 
 def default_workers() -> int:

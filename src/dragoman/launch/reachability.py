@@ -1,13 +1,12 @@
 """Find out at which of its addresses a host can be reached by other hosts. Runs in the agents."""
 
-import contextlib
 import secrets
 import socket
-import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from dragoman.authentication import AuthenticatedServer, Rejections, connect
 from dragoman.launch import network_interfaces
 
 CONNECT_S = 5.0
@@ -15,43 +14,33 @@ MAX_CONNECTIONS = 64
 
 
 class IdentityServer:
-    """Sends a random token to each client, which proves that the client reached this host and no other.
+    """Lets other hosts of the launch find out whether an address leads to this host.
 
-    Private addresses, such as those of containers, exist on many hosts.
+    Private addresses, such as those of containers, exist on many hosts: a random name tells the hosts apart.
     """
 
-    def __init__(self) -> None:
-        self._token = secrets.token_hex(8)
-        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-        self._server = socket.create_server(
-            ("", 0), family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6
-        )
-        threading.Thread(target=self._serve, daemon=True).start()
+    def __init__(self, secret: str) -> None:
+        self._name = secrets.token_hex(8)
+        self._server = AuthenticatedServer("", 0, secret, self._name, _close, Rejections())
 
     def describe(self) -> dict[str, Any]:
         """All that other hosts need to try to reach this one."""
-        return {
-            "port": self._server.getsockname()[1],
-            "token": self._token,
-            "addresses": network_interfaces.addresses(),
-        }
+        return {"port": self._server.port, "name": self._name, "addresses": network_interfaces.addresses()}
 
     def close(self) -> None:
         self._server.close()
 
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # Closed.
-            while True:
-                client, _ = self._server.accept()
-                with client, contextlib.suppress(OSError):
-                    client.sendall(self._token.encode())
+
+def _close(connection: socket.socket) -> None:
+    """The proof of the secret is the whole answer."""
+    connection.close()
 
 
-def reachable_addresses(peers: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
+def reachable_addresses(peers: Mapping[str, dict[str, Any]], secret: str) -> dict[str, list[str]]:
     """For each peer, those of its addresses at which this host reaches its identity server."""
     attempts = [(name, address, peer) for name, peer in peers.items() for _, address in peer["addresses"]]
     with ThreadPoolExecutor(max_workers=MAX_CONNECTIONS) as pool:
-        results = list(pool.map(lambda one: _reaches(one[1], one[2]["port"], one[2]["token"].encode()), attempts))
+        results = list(pool.map(lambda one: _reaches(one[1], one[2]["port"], secret, one[2]["name"]), attempts))
     reached: dict[str, list[str]] = {name: [] for name in peers}
     for (name, address, _), success in zip(attempts, results, strict=True):
         if success:
@@ -59,9 +48,9 @@ def reachable_addresses(peers: Mapping[str, dict[str, Any]]) -> dict[str, list[s
     return reached
 
 
-def _reaches(address: str, port: int, token: bytes) -> bool:
+def _reaches(address: str, port: int, secret: str, name: str) -> bool:
     try:
-        with socket.create_connection((address, port), timeout=CONNECT_S) as connection:
-            return connection.makefile("rb").read(len(token)) == token
+        connect(address, port, secret, name, CONNECT_S).close()
     except OSError:
         return False
+    return True

@@ -42,7 +42,8 @@ def parse_hosts(text: str) -> list[Machine]:
         if match is None:
             raise DragomanError(f"--hosts: '{item}' is not a host. Write a name, b:2 for two workers, or user@c:4.")
         machines.append(Machine(match["name"], int(match["workers"]) if match["workers"] else None))
-    names = [machine.name for machine in machines]
+    # All names of this machine are one host.
+    names = ["localhost" if machine.is_local else machine.name for machine in machines]
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise DragomanError(

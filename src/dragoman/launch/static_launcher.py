@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragoman.errors import EXIT_USER_ERROR, DragomanError
-from dragoman.events import Event, RunEnded, WorkersLost, event_name, from_json
+from dragoman.errors import EXIT_USER_ERROR, EXIT_WORKERS_LOST, DragomanError
+from dragoman.events import Event, MessagesRejected, RunEnded, WorkersLost, event_name, from_json
 from dragoman.launch import RESTARTS
 from dragoman.launch.agents import Agents
 from dragoman.launch.host_output import HostOutput
@@ -20,6 +20,11 @@ HANG_S = 30.0
 """After this long without any event, the last event and the state of each worker are shown."""
 STATES_S = 3.0
 """How long a host may take to report the states of its workers."""
+NOTICE_S = 5.0
+"""After a failure, time for the other workers to notice it and exit, and for the failed one to report its error."""
+USER_ERROR, CAUSE, CONSEQUENCE = range(3)
+"""Kinds of failures: one that a restart does not fix; any other; and one that follows from the failure of another
+worker. The first of the lowest kind is reported."""
 
 
 @dataclass
@@ -28,10 +33,10 @@ class _Attempt:
 
     running: set[int]
     started_at_s: float = field(default_factory=time.monotonic)
-    failure: str | None = None
-    """The first failure."""
-    user_error: bool = False
-    """Whether a worker reported an error that a restart does not fix."""
+    failures: list[tuple[int, str]] = field(default_factory=list)
+    """Kind and description of each failure, in order."""
+    kill_at_s: float = float("inf")
+    """When workers that still run after a failure are killed."""
     host_lost: bool = False
     reason: str = ""
     """Reason for the end of the run, from its last event."""
@@ -39,6 +44,15 @@ class _Attempt:
     """Time and name of the last event of each worker."""
     silence_limit_s: float = HANG_S
     """How long all may be silent until that is shown."""
+
+    @property
+    def failure(self) -> str | None:
+        """The failure to report, if there is any."""
+        return min(self.failures, key=lambda failure: failure[0])[1] if self.failures else None
+
+    @property
+    def user_error(self) -> bool:
+        return any(kind == USER_ERROR for kind, _ in self.failures)
 
 
 class StaticLauncher:
@@ -75,7 +89,9 @@ class StaticLauncher:
         )
 
     def _train_once(self) -> _Attempt:
-        port = int(self._agents.by_host[self._request.first].request("free_port")["port"])
+        first = self._request.first
+        address = self._placement.address(first)
+        port = int(self._agents.by_host[first].request("free_port", address=address)["port"])
         attempt = _Attempt(set(self._hosts))
         for host, environments in self._placement.environments(port).items():
             self._agents.by_host[host].send(
@@ -84,6 +100,9 @@ class StaticLauncher:
         try:
             while attempt.running:
                 self._handle_interrupts()
+                if time.monotonic() > attempt.kill_at_s:
+                    attempt.kill_at_s = float("inf")
+                    self._agents.send_all("kill")
                 try:
                     host, message = self._agents.messages.get(timeout=0.2)
                 except queue.Empty:
@@ -105,14 +124,20 @@ class StaticLauncher:
                 self._handle_event(attempt, rank, event)
         elif "exit" in message:
             attempt.running.discard(rank)
-            # A worker that was still starting when it was asked to stop has nothing to save.
-            if message["exit"] and not (self._stop_requested and message["exit"] == -signal.SIGTERM):
-                self._fail(attempt, f"Worker {rank} on {host} failed ({_exit_name(message['exit'])})")
-                attempt.user_error = attempt.user_error or message["exit"] == EXIT_USER_ERROR
+            self._handle_exit(attempt, rank, int(message["exit"]))
         elif "lost" in message:
-            self._fail(attempt, f"{host} was lost ({self._agents.by_host[host].why_lost()})")
+            self._fail(attempt, CAUSE, f"{host} was lost ({self._agents.by_host[host].why_lost()})")
             attempt.running -= {rank for rank, environment in self._hosts.items() if environment == host}
             attempt.host_lost = True
+
+    def _handle_exit(self, attempt: _Attempt, rank: int, code: int) -> None:
+        # A worker that was still starting when it was asked to stop has nothing to save.
+        if code == 0 or (self._stop_requested and code == -signal.SIGTERM):
+            return
+        follows = code == EXIT_WORKERS_LOST or (code == -signal.SIGKILL and bool(attempt.failures))
+        kind = USER_ERROR if code == EXIT_USER_ERROR else CONSEQUENCE if follows else CAUSE
+        reason = self._view.exit_reason(self._labels[rank], code)
+        self._fail(attempt, kind, f"Worker {rank} on {self._hosts[rank]} failed ({reason})")
 
     def _handle_event(self, attempt: _Attempt, rank: int, event: Event) -> None:
         step = getattr(event, "step", None)
@@ -120,10 +145,10 @@ class StaticLauncher:
         attempt.last_events[rank] = (time.monotonic(), name)
         attempt.silence_limit_s = HANG_S
         if isinstance(event, WorkersLost) and event.workers:
-            # The cause: workers that exit because of it are reported only later.
-            self._fail(attempt, f"{event.workers[0]} was lost: {event.reason}")
-        if rank == 0:
+            self._fail(attempt, CAUSE, f"{event.workers[0]} was lost: {event.reason}")
+        if rank == 0 or isinstance(event, MessagesRejected):
             self._view.event(event)
+        if rank == 0:
             attempt.reason = event.reason if isinstance(event, RunEnded) else ""
 
     def _report_silence(self, attempt: _Attempt) -> None:
@@ -141,12 +166,11 @@ class StaticLauncher:
             state = str(lost[host]) if host in lost else f"its process is {states[host].get(str(rank), 'gone')}"
             self._view.say(f"  worker {rank} on {host}: {name}, {now_s - at_s:.0f} s ago; {state}")
 
-    def _fail(self, attempt: _Attempt, failure: str) -> None:
-        """Record the first failure, and kill the other workers, which would wait for the failed one."""
-        if attempt.failure is None:
-            attempt.failure = failure
-            if not self._stop_requested:
-                self._agents.send_all("kill")
+    def _fail(self, attempt: _Attempt, kind: int, failure: str) -> None:
+        """Record a failure. After the first one, workers that do not exit by themselves are killed."""
+        if not attempt.failures and not self._stop_requested:
+            attempt.kill_at_s = time.monotonic() + NOTICE_S
+        attempt.failures.append((kind, failure))
 
     def _handle_interrupts(self) -> None:
         if self._interrupts.first_time:
@@ -159,7 +183,3 @@ class StaticLauncher:
                 "Stopped at once, without a last checkpoint: the same command resumes from the newest one in "
                 f"{self._request.out} on {self._request.first}."
             )
-
-
-def _exit_name(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dragoman.launch.network_interfaces import Address
-
-HOST = "DRAGOMAN_HOST"
-LIGHTHOUSES = "DRAGOMAN_LIGHTHOUSES"
-"""The same as in `distributed.cluster`, which is not imported here: a launcher needs no torch."""
+from dragoman.relay import LOOPBACK
+from dragoman.worker_environment import ADDRESS, HOST
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,14 @@ class WorkerPlacement:
             for rank, host in self.hosts_by_rank().items()
         }
 
+    def address(self, host: str) -> str:
+        """Address at which the workers of other hosts reach a host; the loopback address of a single host."""
+        return self.addresses[host][1] if self.addresses else LOOPBACK
+
     def environments(self, port: int) -> dict[str, list[dict[str, str]]]:
         """Environment variables for each worker of each host, as torchrun would set them."""
         world = sum(self.workers.values())
-        rendezvous = next(iter(self.addresses.values()))[1] if self.addresses else "127.0.0.1"
+        rendezvous = self.address(next(iter(self.workers)))
         environments: dict[str, list[dict[str, str]]] = {}
         rank = 0
         for host, count in self.workers.items():
@@ -50,6 +52,7 @@ class WorkerPlacement:
                     "GLOO_SOCKET_IFNAME": interface,
                     "NCCL_SOCKET_IFNAME": interface,
                     HOST: host,
+                    ADDRESS: self.address(host),
                 }
                 for local_rank in range(count)
             ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import IO, Any
 
 import psutil
 
+from dragoman.errors import EXIT_DIVERGED, EXIT_USER_ERROR
 from dragoman.launch.parent_death import die_with
 
 GRACE_S = 30.0
@@ -87,8 +89,9 @@ class WorkerProcesses:
             started_at_s = time.monotonic()
             code = self._run_once(arguments, environment, rank, read_events)
             short_lives = short_lives + 1 if time.monotonic() - started_at_s < SHORT_LIFE_S else 0
-            restart = self.elastic and code < 0 and not self._stopping and short_lives < MAX_SHORT_LIVES
-            self._send({"exit": code, "rank": rank, "restart": restart})
+            failed = code not in (0, EXIT_USER_ERROR, EXIT_DIVERGED)
+            restart = self.elastic and failed and not self._stopping and short_lives < MAX_SHORT_LIVES
+            self._send({"exit": code, "rank": rank, "restart": restart, "short_lives": short_lives})
             if not restart:
                 return
 
@@ -146,3 +149,8 @@ def follow_lines(log: Path, *, latest_only: bool) -> Callable[[], list[str]]:
         return lines[-1:] if latest_only else lines
 
     return read
+
+
+def exit_name(code: int) -> str:
+    """How a process ended: `SIGKILL`, or `exit code 1`."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -34,6 +34,9 @@ def message_for(event: Event) -> EventMessage | None:
             return EventMessage(f"{lost} after step {count(event.step)}: {event.reason}.", "warning")
         case events.CollectiveStalled():
             return EventMessage(f"Waiting for {', '.join(event.workers)} since step {count(event.step)}.", "warning")
+        case events.MessagesRejected():
+            rejected = f"Rejected {count(event.count)} messages or connections of strangers"
+            return EventMessage(f"{rejected} from {', '.join(event.sources)}: restrict the ports.", "warning")
         case events.ExchangeChosen():
             return EventMessage(f"Exchange method {event.method}{_synchronisation(event)}: {event.reason}.")
         case events.StepSkipped():

@@ -18,7 +18,15 @@ from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_
 from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
 from dragoman.distributed.step_stats import StepStats
 from dragoman.errors import DragomanError
-from dragoman.events import CollectiveStalled, Event, ExchangeChosen, RolledBack, SharesChanged, WorkersLost
+from dragoman.events import (
+    CollectiveStalled,
+    Event,
+    ExchangeChosen,
+    MessagesRejected,
+    RolledBack,
+    SharesChanged,
+    WorkersLost,
+)
 from dragoman.settings import Settings
 from dragoman.step_model import PLAIN, ExchangeChoice, RingLink
 from dragoman.telemetry.step_timing import StepTimer
@@ -95,6 +103,9 @@ class Membership:
     def sync(self) -> None:
         """Before a step: join the present world, and synchronise its workers if it has changed."""
         self._timer.enter("exchange")
+        if rejected := self._cluster.take_rejections():
+            step = self._replica.state.step
+            self._record(MessagesRejected(step=step, count=rejected.count, sources=list(rejected.sources)))
         # Between synchronisations the weights differ, and none could be sent to a joining worker: it waits.
         changed = self._replica.exchange.in_sync and self._cluster.refresh()
         if changed or not self._batches.is_open:

@@ -12,7 +12,7 @@ import torch
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster, join_cluster
 from dragoman.distributed.process_group import WorkersLostError
-from dragoman.errors import DragomanError
+from dragoman.errors import EXIT_DIVERGED, EXIT_WORKERS_LOST, DragomanError
 from dragoman.event_log import EventLog
 from dragoman.events import Event, PeakMeasured
 from dragoman.files import locked, read_json, write_json
@@ -26,10 +26,6 @@ from dragoman.training.evaluation import TranslationScorer
 from dragoman.training.event_recorder import EventRecorder
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
-
-EXIT_WORKERS_LOST = 3
-"""Exit code of a worker whose static world has lost another worker."""
-EXIT_DIVERGED = 1
 
 FIXED_SECTIONS = ("model", "batch")
 """Settings that must not change during a run: the shape of the weights, and the plan that the position refers to."""

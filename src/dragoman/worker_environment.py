@@ -1,0 +1,12 @@
+"""Environment variables through which a launcher describes a world to its workers, beside those of torchrun."""
+
+HOST = "DRAGOMAN_HOST"
+"""The launcher's name for this machine."""
+ADDRESS = "DRAGOMAN_ADDRESS"
+"""Address of this machine at which the other machines reach it."""
+SECRET = "DRAGOMAN_SECRET"
+"""Secret of the launch, which its members prove to know."""
+LIGHTHOUSES = "DRAGOMAN_LIGHTHOUSES"
+"""Address and port of each lighthouse, in order, as JSON. Set for elastic worlds only."""
+STORE_FILE = "DRAGOMAN_STORE_FILE"
+"""File through which workers of one machine find each other, instead of a TCP port."""
