@@ -80,8 +80,10 @@ class Membership:
         """True if several workers exchange gradients, not weights."""
         return self._cluster.world_size > 1 and self._choice.method.name != "local"
 
-    def exchange_review_due(self, step: int) -> bool:
-        return self._choice.review_every > 0 and step % self._choice.review_every == 0
+    @property
+    def review_every(self) -> int:
+        """Steps between two checks of the exchange method; 0: none."""
+        return self._choice.review_every
 
     def resume(self) -> bool:
         """Load the newest valid checkpoint of this machine, if there is one. Other workers may have a newer one."""
@@ -197,7 +199,7 @@ class Membership:
     def roll_back(self) -> bool:
         """Return to the newest checkpoint with a lower learning rate. False after `MAX_ROLLBACKS`."""
         self._step_log.flush()
-        state, skips = self._replica.state, self._step_log.consecutive_skips
+        state = self._replica.state
         if state.rollbacks >= MAX_ROLLBACKS:
             return False
         self._checkpoints.wait()
@@ -205,7 +207,8 @@ class Membership:
         progress = ReplicaProgress(self._replica.state.step, True, self._history)
         if not self._catch_up(progress if found else ReplicaProgress(-1, True, "")):
             raise DragomanError(
-                f"The loss was not finite for {skips} steps in a row, before the first checkpoint: "
+                f"The loss was not finite for {self._settings.training.max_skipped_steps} steps in a row, before the "
+                "first checkpoint: "
                 "lower schedule.learning_rate, raise schedule.warmup_steps, or set optimizer.clip_norm."
             )
         factor = state.learning_rate_factor * ROLLBACK_FACTOR
