@@ -24,6 +24,7 @@ from dragoman.step_model import PLAIN, ExchangeChoice, RingLink
 from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
+from dragoman.training.fingerprint import Fingerprint, refuse_mismatched
 from dragoman.training.replica import Replica
 from dragoman.training.step_log import StepLog
 from dragoman.training.train_step import TrainStep
@@ -39,6 +40,7 @@ class Membership:
     def __init__(
         self,
         settings: Settings,
+        fingerprint: Fingerprint,
         cluster: Cluster,
         replica: Replica,
         train_step: TrainStep,
@@ -51,6 +53,7 @@ class Membership:
         on_new_world: Callable[[Sequence[str]], None],
     ) -> None:
         self._settings = settings
+        self._fingerprint = fingerprint
         self._cluster = cluster
         self._replica = replica
         self._train_step = train_step
@@ -108,6 +111,8 @@ class Membership:
         self._timer.enter("outside")
         cluster, shares = self._cluster, self._settings.training.shares
         state, complete = self._replica.state, self._replica.step_complete
+        if cluster.survives_losses:
+            refuse_mismatched(cluster, self._fingerprint, state.step)
         self._catch_up(ReplicaProgress(state.step, complete, self._history))
         self.storage = find_shared_storage(cluster, self._checkpoints.folder)
         self._checkpoint_writers = choose_checkpoint_writers(self.storage, cluster.members)

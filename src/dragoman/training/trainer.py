@@ -30,6 +30,7 @@ from dragoman.training.checkpoint_averaging import save_average
 from dragoman.training.due_work import DueWork, due_after
 from dragoman.training.early_stopping import patience_exhausted, update_best
 from dragoman.training.evaluation import Evaluator, TranslationScorer
+from dragoman.training.fingerprint import Fingerprint
 from dragoman.training.membership import Membership
 from dragoman.training.replica import build_replica
 from dragoman.training.schedule import learning_rate_at
@@ -75,8 +76,8 @@ class Trainer:
         self._timer = StepTimer()
         self._step_log = StepLog(cluster, self._take_times, record)
         self._membership = Membership(
-            settings, cluster, self._replica, self._train_step, self._batches, self._checkpoints, self._step_log,
-            self._timer, record, on_new_world=self._announce_world,
+            settings, Fingerprint.of(settings, data), cluster, self._replica, self._train_step, self._batches,
+            self._checkpoints, self._step_log, self._timer, record, on_new_world=self._announce_world,
         )  # fmt: skip
         self._announced = False
 
