@@ -45,7 +45,7 @@ def test_every_worker_of_a_static_world_is_refused_with_the_difference_and_the_w
     assert second.strip() == (
         f"Worker 3 on d does not match worker 0 on a: data set 0123456789ab, not {fingerprint.data[:12]}."
     )
-    assert "start all workers with the same data set, settings and version" in last
+    assert last.strip() == "Start all workers with the same data set, settings and version of Dragoman."
 
 
 def test_other_code_is_named_instead_of_its_settings(fingerprint):

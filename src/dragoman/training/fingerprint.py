@@ -28,7 +28,7 @@ OWN_SETTINGS = frozenset(
     }
 )
 """Settings that each machine may have as its memory, disk and price require."""
-REMEDY = "start all workers with the same data set, settings and version of Dragoman."
+REMEDY = "Start all workers with the same data set, settings and version of Dragoman."
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def require_equal(cluster: Cluster, own: Fingerprint) -> None:
     mismatches = _mismatches(_gather(cluster, own), reference=0)
     if mismatches:
         sentences = [_sentence(cluster.members, rank, 0, found) for rank, found in mismatches.items()]
-        raise DragomanError("\n  ".join([*sentences, f"Nothing was started: {REMEDY}"]))
+        raise DragomanError("\n  ".join([*sentences, REMEDY]))
 
 
 def refuse_mismatched(cluster: Cluster, own: Fingerprint, step: int) -> None:
@@ -79,7 +79,7 @@ def refuse_mismatched(cluster: Cluster, own: Fingerprint, step: int) -> None:
     mismatches = _mismatches(fingerprints, reference)
     if cluster.rank in mismatches:
         sentence = _sentence(cluster.members, cluster.rank, reference, mismatches[cluster.rank])
-        raise DragomanError(f"{sentence[:-1]}: {REMEDY}")
+        raise DragomanError(f"{sentence} {REMEDY}")
     if mismatches:
         refused = [(cluster.members[rank], "refused: " + "; ".join(found)) for rank, found in mismatches.items()]
         raise WorkersLostError(refused, f"does not match {cluster.members[reference]}")

@@ -16,7 +16,8 @@ SEED = 20_190_531
 class PowerSgd:
     """Low-rank all-reduce with error feedback: the residual is added to the next step's gradient.
 
-    All workers skip a step whose sums are not finite. It leaves the residuals and the factors as they were.
+    All workers skip a step whose loss or gradient norm is not finite. It leaves the residuals and the factors as they
+    were.
     """
 
     def __init__(self, rank: int) -> None:
@@ -42,7 +43,7 @@ class PowerSgd:
         all_reduce_plain(cluster, stats.new_empty(0), right)
         for gradient, basis, factor in zip(large, bases, right, strict=True):
             torch.mm(basis, factor.mT, out=gradient)
-        if _all_finite(large):
+        if torch.nn.utils.get_total_norm(gradients).isfinite():
             self._right = right
             self._residuals = [
                 target.sub_(gradient, alpha=1 / cluster.world_size)
@@ -62,4 +63,4 @@ class PowerSgd:
 
 
 def _all_finite(tensors: Sequence[Tensor]) -> bool:
-    return not tensors or bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())
+    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())
