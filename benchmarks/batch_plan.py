@@ -1,4 +1,4 @@
-"""Planning the batches of an epoch: time and memory; and the time to open a data set of that size.
+"""Planning the batches of an epoch: time, memory, and how long other threads wait; and the time to open the data.
 
 python -m benchmarks.batch_plan [--pairs 5000000]
 """
@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.command_line import make_parser
 from benchmarks.reporting import Figure, print_figures
+from benchmarks.timing import GilMonitor
 from dragoman.batching.batch_plan import plan_epoch
 from dragoman.corpus.shards import Pairs, write_shard
 
@@ -29,11 +30,15 @@ def main() -> None:
 def measure_plan(lengths: np.ndarray) -> list[Figure]:
     before_mb = peak_mb()
     started_at = time.perf_counter()
-    plan = plan_epoch(lengths, 25_000, seed=1, epoch=0)
+    with GilMonitor() as gil:
+        plan = plan_epoch(lengths, 25_000, seed=1, epoch=0)
     plan_s, plan_mb = time.perf_counter() - started_at, peak_mb() - before_mb
     name = f"planning an epoch of {len(lengths):,} pairs ({len(plan):,} batches), one core"
     return [
         Figure(name, f"{plan_s:.2f} s", "under 3 s", plan_s),
+        Figure(
+            "longest time that planning blocks the heartbeat", f"{gil.longest_s:.2f} s", "under 0.2 s", gil.longest_s
+        ),
         Figure("peak memory of planning, without the lengths", f"{plan_mb:.0f} MB", "under 300 MB", plan_mb),
     ]
 

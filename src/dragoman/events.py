@@ -297,6 +297,16 @@ class RolledBack(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplicasDrifted(Event):
+    """The weights of workers differ where they must be equal. Compared at each evaluation and checkpoint."""
+
+    step: int
+    workers: list[str]
+    """The workers whose weights differ from those of the majority, or all workers where there is none."""
+    has_majority: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunEnded(Event):
     """Training ended."""
 

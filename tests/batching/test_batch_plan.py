@@ -1,11 +1,13 @@
 """The batch plan: every pair once, batches within their budget, shares in proportion."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.batching.batch_plan import assign, plan_epoch, share
+from dragoman.batching.batch_plan import assign, batch_bounds, plan_epoch, share
 from dragoman.errors import DragomanError
 
 lengths_of_pairs = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=300).map(
@@ -32,6 +34,25 @@ def test_the_plan_depends_on_nothing_but_its_arguments(lengths, seed, epoch):
     first, again = (plan_epoch(lengths, 100, seed, epoch) for _ in range(2))
     assert len(first) == len(again)
     assert all((first[position] == again[position]).all() for position in range(len(first)))
+
+
+def test_a_plan_stays_the_same_in_every_version():
+    """A run resumes at a position of the plan, so another version must compute the same batches."""
+    lengths = np.random.default_rng(0).integers(1, 60, (5000, 2)).astype(np.int32)
+    plan = plan_epoch(lengths, 1000, seed=3, epoch=2)
+    content = b"".join(part.astype("<i8").tobytes() for part in (plan.order, plan.bounds, plan.sequence))
+    assert hashlib.sha256(content).hexdigest()[:16] == "d8370eb398228211"
+
+
+@given(lengths_of_pairs, st.integers(60, 400))
+def test_each_batch_takes_as_many_consecutive_pairs_as_fit(lengths, tokens):
+    bounds, filled = [0], np.zeros(2, np.int64)
+    for number, pair in enumerate(lengths):
+        if (filled + pair).max() > tokens:
+            bounds.append(number)
+            filled[:] = 0
+        filled += pair
+    assert batch_bounds(lengths, tokens).tolist() == [*bounds, len(lengths)]
 
 
 def test_epochs_and_seeds_differ():

@@ -2,10 +2,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.distributed.step_stats import StepStats, at_rank, packed_size
+from dragoman.distributed.step_stats import ROLLBACK_REQUESTS, StepStats, at_rank, packed_size
 
 numbers = st.floats(0, 2.0**100, width=32)
 """Numbers that float32, the type of a packed vector, represents exactly."""
+
+SCALAR_FIELDS = (
+    "target_tokens", "stop_requests", "event_sync_requests", "rollback_requests", "worker_gradient_norm_sq",
+)  # fmt: skip
 
 
 @st.composite
@@ -13,17 +17,23 @@ def step_stats(draw: st.DrawFn) -> StepStats:
     world_size = draw(st.integers(1, 8))
     times = st.lists(numbers, min_size=world_size, max_size=world_size)
     losses = torch.tensor([draw(numbers), draw(numbers)])
-    return StepStats(losses, draw(numbers), draw(times), draw(times), draw(numbers), draw(numbers), draw(numbers))
+    scalars = [draw(numbers) for _ in range(4)]
+    return StepStats(losses, draw(numbers), draw(times), draw(times), *scalars)
 
 
 @given(step_stats())
 def test_unpack_is_the_reverse_of_pack(stats):
     unpacked = StepStats.unpack(stats.pack())
     assert unpacked.losses.tolist() == stats.losses.tolist()
-    for field in ("target_tokens", "stop_requests", "event_sync_requests", "worker_gradient_norm_sq"):
+    for field in SCALAR_FIELDS:
         assert getattr(unpacked, field) == getattr(stats, field)
     assert unpacked.compute_s == stats.compute_s
     assert unpacked.ready_s == stats.ready_s
+
+
+@given(step_stats())
+def test_the_place_of_rollback_requests_in_the_packed_vector_is_known(stats):
+    assert stats.pack()[ROLLBACK_REQUESTS] == stats.rollback_requests
 
 
 @given(step_stats())

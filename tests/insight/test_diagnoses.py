@@ -80,6 +80,10 @@ RUNS = {
         {"extra": [events.WorkersLost(step=90, workers=["worker 1 on b (step 90, computing)"], reason="no heartbeat")]},
         {"lost"},
     ),
+    "replicas drifted": (
+        {"extra": [events.ReplicasDrifted(step=90, workers=["worker 1 on b"], has_majority=True)]},
+        {"drifted"},
+    ),
     "disk full": ({"extra": [events.CheckpointFailed(step=50, reason="No space left")]}, {"checkpoint-failed"}),
     "hot": ({"extra": [host_sample("b", n, throttled=["heat"]) for n in range(5)]}, {"throttled"}),
     "power cap": ({"extra": [host_sample("b", 3)]}, set()),

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dragoman.launch.agent import dragoman_version
+from dragoman.code_version import dragoman_version
 
 from .agent_process import AgentProcess
 

@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
+from dragoman.code_version import dragoman_version
 from dragoman.errors import DragomanError
-from dragoman.launch.agent import dragoman_version
 from dragoman.launch.agents import Agents, HostLostError
 from dragoman.launch.ssh import Machine, SshClient
 

@@ -2,7 +2,10 @@
 
 import os
 import random
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,10 +15,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dragoman.corpus.dataset import MANIFEST_FILE
+from dragoman.errors import EXIT_USER_ERROR
 from dragoman.events import CheckpointSaved, RunEnded, RunStarted, StepDone
+from dragoman.files import read_json, write_json
 from dragoman.run_folder import RunFolder
 
 from ..processes import losses, start, train, wait_for_steps
+from ..small import TINY
 
 pytestmark = pytest.mark.system
 
@@ -110,6 +117,33 @@ def test_train_joins_the_process_group_of_torchrun(data, tmp_path):
     train(data.path, tmp_path / "run", "evaluation.bleu=false", launcher=launcher)
     started = next(event for event in RunFolder(tmp_path / "run").events() if isinstance(event, RunStarted))
     assert started.world_size == 2
+
+
+def test_workers_with_different_data_sets_are_refused_before_anything_is_written(data, tmp_path):
+    """Two processes in a world as srun describes it, one of them with an older copy of the data."""
+    older = tmp_path / "older"
+    shutil.copytree(data.path, older)
+    manifest = read_json(older / MANIFEST_FILE)
+    write_json(older / MANIFEST_FILE, {**manifest, "identity": "0123456789abcdef"})
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "dragoman", "train", "tiny", "--out", str(tmp_path / "run"), *TINY, "--data"]
+    processes = [
+        subprocess.Popen(
+            [*command, str(path)],
+            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, path in enumerate([data.path, older])
+    ]
+    for process in processes:
+        _, error = process.communicate(timeout=120)
+        assert process.returncode == EXIT_USER_ERROR
+        assert re.search(r"error: Worker 1 on \S+ does not match worker 0 on \S+: data set 0123456789ab, not ", error)
+        assert "Traceback" not in error
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

@@ -37,6 +37,20 @@ def test_a_start_and_a_resume_have_different_messages():
 
 
 @pytest.mark.parametrize(
+    ("workers", "has_majority", "text"),
+    [
+        (["worker 1 on b"], True, "The weights of worker 1 on b differ from those of the other workers after step 40"),
+        (["worker 0 on a", "worker 1 on b"], False, "The weights of worker 0 on a, worker 1 on b differ after step 40"),
+    ],
+)
+def test_drifted_replicas_are_an_error_with_a_remedy(workers, has_majority, text):
+    message = message_for(events.ReplicasDrifted(step=40, workers=workers, has_majority=has_majority))
+    assert message.text.startswith(text)
+    assert "resume" in message.text
+    assert message.level == "error"
+
+
+@pytest.mark.parametrize(
     ("event", "text"),
     [
         (events.StepSkipped(step=5, loss=math.nan, gradient_norm=1.0, consecutive=1), "Step 5 skipped"),

@@ -11,7 +11,7 @@ def test_the_average_moves_towards_the_weights_by_the_decay():
     ema = EMA(model, 0.9)
     with torch.no_grad():
         model.weight.add_(1.0)
-    ema.update(step=1000)
+    ema.update(1000, list(model.parameters()))
     torch.testing.assert_close(ema.weights["weight"], start + 0.1)
 
 
@@ -22,7 +22,7 @@ def test_the_decay_is_lower_in_the_first_steps(step, decay):
     ema.weights["weight"].fill_(1.0)
     with torch.no_grad():
         model.weight.zero_()
-    ema.update(step)
+    ema.update(step, list(model.parameters()))
     assert ema.weights["weight"].item() == pytest.approx(decay)
 
 

@@ -31,6 +31,7 @@ from dragoman.settings import Settings
 from dragoman.step_model import PLAIN, ExchangeChoice
 from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training.checkpoint import Checkpoints
+from dragoman.training.fingerprint import Fingerprint
 from dragoman.training.membership import MAX_ROLLBACKS, Membership
 from dragoman.training.replica import build_replica
 from dragoman.training.step_log import StepLog
@@ -57,6 +58,7 @@ class Member:
         timer = StepTimer()
         self.membership = Membership(
             settings,
+            Fingerprint.of(settings, data),
             cluster,
             self.replica,
             TrainStep(

@@ -1,11 +1,28 @@
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
-from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone, StepSkipped
+from dragoman.events import (
+    EvaluationDone,
+    Event,
+    ReplicasDrifted,
+    RolledBack,
+    RunEnded,
+    RunStarted,
+    StepDone,
+    StepSkipped,
+)
 from dragoman.model.model_folder import load_model
 
 from ..small import tiny
 from .recorded_run import FakeScorer, RecordedRun, inject_nan_losses
+from .thread_run import Fault, outcomes, train_in_threads
 
 
 def test_training_lowers_the_loss(data, tmp_path):
@@ -75,3 +92,67 @@ def test_the_recorded_gradient_norm_is_the_one_before_clipping(data, tmp_path):
     run = RecordedRun(tiny("optimizer.clip_norm=0.01", "training.steps=3"), data, tmp_path)
     run.train()
     assert min(event.gradient_norm for event in run.of(StepDone)) > 0.01
+
+
+METHODS = {
+    "plain": (["exchange.method=plain"], False),
+    "bf16": (["exchange.method=bf16"], False),
+    "powersgd": (["exchange.method=powersgd", "exchange.powersgd_rank=2"], False),
+    "local, streaming": (["exchange.method=local", "exchange.every=3"], False),
+    "local, at once": (["exchange.method=local", "exchange.every=3"], True),
+}
+IN_THREADS = ("model.dropout=0", "evaluation.bleu=false", "training.max_skipped_steps=3", "batch.tokens=500")
+HOSTS = ("a", "b", "c")
+
+faults = st.builds(
+    Fault,
+    rank=st.integers(0, 1),
+    kind=st.sampled_from(["loss not finite", "gradient not finite"]),
+    first=st.integers(1, 14),
+    count=st.integers(1, 7),
+)
+interruptions = st.builds(
+    Fault,
+    rank=st.integers(0, 1),
+    kind=st.sampled_from(["stop", "out of memory"]),
+    first=st.integers(1, 14),
+)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(st.lists(faults, max_size=2), st.lists(interruptions, max_size=1), st.sampled_from([0, 0.9]))
+@hypothesis_settings(max_examples=8)
+@example([Fault(1, "gradient not finite", first=1, count=2)], [], 0)
+@example([Fault(1, "gradient not finite", first=6, count=5)], [], 0.9)
+@example([Fault(1, "loss not finite", first=7, count=100)], [], 0)
+@example([Fault(0, "loss not finite", first=6, count=5)], [Fault(1, "stop", first=7)], 0)
+def test_all_workers_take_the_same_decisions_whatever_happens_to_one(data, method, faults, interruptions, ema_decay):
+    overrides, elastic = METHODS[method]
+    settings = tiny(*IN_THREADS, *overrides, f"optimizer.ema_decay={ema_decay}")
+    with TemporaryDirectory() as folder:
+        workers = train_in_threads(settings, data, Path(folder), HOSTS[:2], [*faults, *interruptions], elastic=elastic)
+        assert len(outcomes(workers)) == 1
+        for kind in (RolledBack, EvaluationDone, RunEnded, ReplicasDrifted):
+            decisions = [[without_time(event) for event in worker.of(kind)] for worker in workers]
+            assert decisions == [decisions[0]] * len(workers)
+        assert workers[0].of(ReplicasDrifted) == []
+        for checkpoint in Path(folder).glob("*/checkpoints/step-*"):
+            weights = load_model(checkpoint).model.parameters()
+            assert all(bool(parameter.isfinite().all()) for parameter in weights)
+
+
+def without_time(event: Event) -> Event:
+    times = {"at_s": 0.0, "elapsed_s": 0.0, "evaluation_s": 0.0}
+    return replace(event, **{name: value for name, value in times.items() if hasattr(event, name)})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_replica_that_drifts_is_reported_by_all_workers(data, tmp_path, method):
+    overrides, elastic = METHODS[method]
+    settings = tiny(*IN_THREADS, *overrides, "training.steps=7")
+    flipped = Fault(1, "weight flipped", first=5)  # Evaluated after step 5: before the next exchange of weights.
+    workers = train_in_threads(settings, data, tmp_path, HOSTS, [flipped], elastic=elastic)
+    expected = [] if method.startswith("local") else [(5, ["worker 1 on b"], True), (7, ["worker 1 on b"], True)]
+    for worker in workers:
+        drifts = [(event.step, event.workers, event.has_majority) for event in worker.of(ReplicasDrifted)]
+        assert drifts == expected

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 LOSSES = 2
-SCALARS = 4
+SCALARS = 5
 """Single numbers between the two loss sums and the times."""
+ROLLBACK_REQUESTS = LOSSES + 3
+"""Place of `StepStats.rollback_requests` in the packed vector."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class StepStats:
     """Time each worker took from the last exchange until it was ready for this one, by rank."""
     stop_requests: float = 0.0
     event_sync_requests: float = 0.0
+    rollback_requests: float = 0.0
+    """Workers that have skipped too many steps in a row."""
     worker_gradient_norm_sq: float = 0.0
     """Squared norm of the workers' own gradients, weighted by their shares; 0 where it was not measured."""
 
@@ -37,19 +41,24 @@ class StepStats:
     def event_sync_requested(self) -> bool:
         return self.event_sync_requests > 0
 
+    @property
+    def rollback_requested(self) -> bool:
+        return self.rollback_requests > 0
+
     def straggler_s(self, rank: int) -> float:
         """Time that a worker waited for the last one to be ready."""
         return max(self.ready_s) - self.ready_s[rank]
 
     def pack(self) -> Tensor:
         """One vector that can be summed over workers, on the device of the losses."""
-        scalars = [self.target_tokens, self.stop_requests, self.event_sync_requests, self.worker_gradient_norm_sq]
+        requests = [self.stop_requests, self.event_sync_requests, self.rollback_requests]
+        scalars = [self.target_tokens, *requests, self.worker_gradient_norm_sq]
         return torch.cat([self.losses, self.losses.new_tensor([*scalars, *self.compute_s, *self.ready_s])])
 
     @classmethod
     def unpack(cls, packed: Tensor) -> "StepStats":
         """The reverse of `pack`. Reads all but the losses, so it waits for the device."""
-        tokens, stops, syncs, norm_sq, *times = packed[LOSSES:].tolist()
+        tokens, stops, syncs, rollbacks, norm_sq, *times = packed[LOSSES:].tolist()
         world_size = len(times) // 2
         return cls(
             losses=packed[:LOSSES],
@@ -58,6 +67,7 @@ class StepStats:
             ready_s=times[world_size:],
             stop_requests=stops,
             event_sync_requests=syncs,
+            rollback_requests=rollbacks,
             worker_gradient_norm_sq=norm_sq,
         )
 

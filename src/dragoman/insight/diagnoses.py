@@ -37,8 +37,8 @@ THROTTLE_LIMIT = 0.20
 def diagnose(history: RunHistory) -> list[Answer]:
     """All diagnoses of a run, the most severe first."""
     checks: tuple[Callable[[RunHistory], Iterator[Answer]], ...] = (
-        _diverging, _lost_workers, _failed_checkpoints, _straggler, _data_wait, _recompiling, _checkpoint_stalls,
-        _evaluation_time, _out_of_memory, _memory_almost_full, _throttled,
+        _diverging, _drifted_replicas, _lost_workers, _failed_checkpoints, _straggler, _data_wait, _recompiling,
+        _checkpoint_stalls, _evaluation_time, _out_of_memory, _memory_almost_full, _throttled,
     )  # fmt: skip
     return [found for check in checks for found in check(history)]
 
@@ -70,6 +70,22 @@ def _diverging(history: RunHistory) -> Iterator[Answer]:
             text = f"Yes: the training loss has risen {rise} since about step {count(since)}."
             evidence = ["training loss by tenths of the run: " + ", ".join(f"{mean:.2f}" for mean in means)]
             yield Answer(key, question, text, evidence, confidence="likely", remedy=remedy, is_warning=True)
+
+
+def _drifted_replicas(history: RunHistory) -> Iterator[Answer]:
+    drifts = history.incidents_of(events.ReplicasDrifted)
+    if drifts:
+        first = drifts[0]
+        text = f"No: since step {count(first.step)}, those of {', '.join(first.workers)} differ"
+        yield Answer(
+            "drifted",
+            "Do all workers have the same weights?",
+            f"{text} from those of the others." if first.has_majority else f"{text}.",
+            [f"step {count(event.step)}: {', '.join(event.workers)}" for event in drifts[-3:]],
+            remedy="Interrupt the run and resume it, which makes the weights equal again. If it recurs, test the "
+            "memory of that machine. GPUs of different models round differently: slow drift between them is normal.",
+            is_warning=True,
+        )
 
 
 def _lost_workers(history: RunHistory) -> Iterator[Answer]:

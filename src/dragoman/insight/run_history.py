@@ -34,6 +34,7 @@ INCIDENTS = (
     events.MicroBatchesSplit,
     events.StepSkipped,
     events.RolledBack,
+    events.ReplicasDrifted,
     events.RunEnded,
 )
 """Events that the report lists one by one."""

@@ -7,7 +7,6 @@ an agent starts quickly and uses little memory.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import platform
@@ -25,7 +24,7 @@ from typing import IO
 
 import psutil
 
-from dragoman import __version__
+from dragoman.code_version import dragoman_version
 from dragoman.launch.link_probe import ProbeServer, measure_link
 from dragoman.launch.parent_death import die_with
 from dragoman.launch.reachability import IdentityServer, reachable_addresses
@@ -35,20 +34,6 @@ from dragoman.worker_environment import SECRET
 
 RESTART_S = 1.0
 """Pause before a lighthouse that exited is restarted."""
-
-
-def code_digest() -> str:
-    """A short hash of this installation's source: equal versions may still be different code."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(f"{path.relative_to(package)}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:8]
-
-
-def dragoman_version() -> str:
-    return f"{__version__} ({code_digest()})"
 
 
 class Agent:

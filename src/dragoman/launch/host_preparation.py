@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from dragoman.code_version import dragoman_version
 from dragoman.errors import DragomanError
-from dragoman.launch.agent import dragoman_version
 from dragoman.launch.agents import Agents
 from dragoman.launch.launch_request import LaunchRequest, working_folder
 from dragoman.launch.network_interfaces import Address

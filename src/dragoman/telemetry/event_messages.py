@@ -48,6 +48,10 @@ def message_for(event: Event) -> EventMessage | None:
         case events.MicroBatchesSplit():
             split = f"the worker's batch is now split into {event.micro_batches} micro-batches"
             return EventMessage(f"Out of memory in step {count(event.step)}: {split}.", "warning")
+        case events.ReplicasDrifted():
+            which = "differ from those of the other workers" if event.has_majority else "differ"
+            weights = f"The weights of {', '.join(event.workers)} {which} after step {count(event.step)}"
+            return EventMessage(f"{weights}: interrupt the run and resume it, which makes them equal again.", "error")
         case events.RunEnded():
             return _ending(event)
     return _checkpoint_message(event)

@@ -23,8 +23,11 @@ def save_average(
 ) -> CheckpointsAveraged | None:
     """Average the newest or the best checkpoints: the main worker writes, all evaluate.
 
-    None if there are no checkpoints, or the last one could not be written.
+    None if there is nothing to average: not asked for, no checkpoints, or the last one could not be written.
     """
+    if not settings.average:
+        return None
+    checkpoints.wait()
     started = time.perf_counter()
     model = Transformer(architecture).to(cluster.device)
     names: list[str] = []

@@ -1,7 +1,9 @@
 """Exponential moving average of the weights, less noisy than the weights of a single step."""
 
+from collections.abc import Sequence
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class EMA:
@@ -13,10 +15,11 @@ class EMA:
         self.weights = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
 
     @torch.no_grad()
-    def update(self, step: int) -> None:
+    def update(self, step: int, weights: Sequence[Tensor]) -> None:
+        """Move the average towards weights, by parameter, that are equal on all workers."""
         # A lower decay in the first steps: otherwise the random initial weights would dominate the average.
         decay = min(self._decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.weights.values()), list(self._parameters.values()), 1 - decay)
+        torch._foreach_lerp_(list(self.weights.values()), list(weights), 1 - decay)
 
     @torch.no_grad()
     def swap(self) -> None:

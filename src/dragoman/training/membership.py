@@ -32,6 +32,7 @@ from dragoman.step_model import PLAIN, ExchangeChoice, RingLink
 from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
+from dragoman.training.fingerprint import Fingerprint, refuse_mismatched
 from dragoman.training.replica import Replica
 from dragoman.training.step_log import StepLog
 from dragoman.training.train_step import TrainStep
@@ -47,6 +48,7 @@ class Membership:
     def __init__(
         self,
         settings: Settings,
+        fingerprint: Fingerprint,
         cluster: Cluster,
         replica: Replica,
         train_step: TrainStep,
@@ -59,6 +61,7 @@ class Membership:
         on_new_world: Callable[[Sequence[str]], None],
     ) -> None:
         self._settings = settings
+        self._fingerprint = fingerprint
         self._cluster = cluster
         self._replica = replica
         self._train_step = train_step
@@ -88,8 +91,10 @@ class Membership:
         """True if several workers exchange gradients, not weights."""
         return self._cluster.world_size > 1 and self._choice.method.name != "local"
 
-    def exchange_review_due(self, step: int) -> bool:
-        return self._choice.review_every > 0 and step % self._choice.review_every == 0
+    @property
+    def review_every(self) -> int:
+        """Steps between two checks of the exchange method; 0: none."""
+        return self._choice.review_every
 
     def resume(self) -> bool:
         """Load the newest valid checkpoint of this machine, if there is one. Other workers may have a newer one."""
@@ -117,6 +122,8 @@ class Membership:
         self._timer.enter("outside")
         cluster, shares = self._cluster, self._settings.training.shares
         state, complete = self._replica.state, self._replica.step_complete
+        if cluster.survives_losses:
+            refuse_mismatched(cluster, self._fingerprint, state.step)
         self._catch_up(ReplicaProgress(state.step, complete, self._history))
         self.storage = find_shared_storage(cluster, self._checkpoints.folder)
         self._checkpoint_writers = choose_checkpoint_writers(self.storage, cluster.members)
@@ -208,7 +215,7 @@ class Membership:
     def roll_back(self) -> bool:
         """Return to the newest checkpoint with a lower learning rate. False after `MAX_ROLLBACKS`."""
         self._step_log.flush()
-        state, skips = self._replica.state, self._step_log.consecutive_skips
+        state = self._replica.state
         if state.rollbacks >= MAX_ROLLBACKS:
             return False
         self._checkpoints.wait()
@@ -216,7 +223,8 @@ class Membership:
         progress = ReplicaProgress(self._replica.state.step, True, self._history)
         if not self._catch_up(progress if found else ReplicaProgress(-1, True, "")):
             raise DragomanError(
-                f"The loss was not finite for {skips} steps in a row, before the first checkpoint: "
+                f"The loss was not finite for {self._settings.training.max_skipped_steps} steps in a row, before the "
+                "first checkpoint: "
                 "lower schedule.learning_rate, raise schedule.warmup_steps, or set optimizer.clip_norm."
             )
         factor = state.learning_rate_factor * ROLLBACK_FACTOR

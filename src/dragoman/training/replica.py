@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from dragoman.batching.data_loader import WorkerBatch
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.interface import Exchange
+from dragoman.distributed.step_stats import StepStats
 from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
 from dragoman.settings import Settings
@@ -49,22 +51,40 @@ class Replica:
         self.exchange.load_state_dict(snapshot.optimizer)
         self.state, self.step_complete = snapshot.state, step_complete
 
+    @property
+    def weights(self) -> list[Tensor]:
+        """The weights as trained, and their moving average."""
+        return [*self.model.parameters(), *(self.ema.weights.values() if self.ema is not None else ())]
+
     def gradient_norm(self) -> Tensor:
         """The global norm of the gradient, on the device."""
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         return torch.nn.utils.get_total_norm(gradients)
 
+    def worker_gradient_norm_sq(self, batch: WorkerBatch) -> float:
+        """Before the exchange: the squared norm of this worker's gradient, weighted by its share; 0 without one."""
+        if batch.worker_target_tokens == 0:
+            return 0.0
+        # The gradient is divided by the tokens of the global batch, not by those of the share.
+        return float(self.gradient_norm()) ** 2 * (batch.target_tokens / batch.worker_target_tokens)
+
     def apply_gradients(
         self, learning_rate: float, clip_norm: float, loss: Tensor, norm: Tensor, is_finite: bool | None
     ) -> None:
-        """Update the weights and their average, unless the step is not finite; None: only the device knows yet."""
+        """Update the weights, unless the step is not finite; None: only the device knows yet."""
         learning_rate *= self.exchange.learning_rate_factor
         if is_finite is None:
             self.optimizer.clip_and_step_if_finite(learning_rate, loss, norm, clip_norm)
         elif is_finite:
             self.optimizer.clip_and_step(learning_rate, float(norm), clip_norm)
-        if self.ema is not None and is_finite is not False:
-            self.ema.update(self.state.step)
+
+    def synchronize(self, *, flush: bool, rollback: bool) -> StepStats | None:
+        """After an update: synchronise with the other workers, if it is time to, and update the moving average."""
+        stats = self.exchange.synchronize(flush=flush, rollback=rollback)
+        if self.ema is not None:
+            # Not the weights of a local step, which differ: the average is evaluated and saved on several workers.
+            self.ema.update(self.state.step, self.exchange.common_weights)
+        return stats
 
     def add_elapsed(self, seconds: float) -> None:
         self.state = replace(self.state, elapsed_s=self.state.elapsed_s + seconds)

@@ -14,7 +14,7 @@ from dragoman.model.transformer import Transformer
 from dragoman.settings import Settings
 
 
-def run_started(
+def start_events(
     run: str,
     cluster: Cluster,
     workers: Sequence[str],
@@ -23,9 +23,9 @@ def run_started(
     manifest: Manifest,
     resumed_step: int,
     settings: Settings,
-) -> RunStarted:
+) -> tuple[RunStarted, DataOpened]:
     source_flops, target_flops = token_flops(model.architecture)
-    return RunStarted(
+    started = RunStarted(
         run=run,
         version=__version__,
         torch_version=torch.__version__,
@@ -42,9 +42,10 @@ def run_started(
         flops_per_target_token=target_flops,
         settings=settings.model_dump(mode="json"),
     )
+    return started, _data_opened(manifest)
 
 
-def data_opened(manifest: Manifest) -> DataOpened:
+def _data_opened(manifest: Manifest) -> DataOpened:
     before = sum((source.before for source in manifest.sources), TextCounts())
     train = manifest.splits["train"]
     return DataOpened(

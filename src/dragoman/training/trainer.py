@@ -14,6 +14,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.event_sync import EventSync
 from dragoman.distributed.process_group import WorkersLostError
+from dragoman.distributed.replica_drift import find_drift
 from dragoman.distributed.step_stats import StepStats, at_rank
 from dragoman.events import Event, RunEnded, WorldChanged
 from dragoman.model.architecture import Architecture
@@ -26,12 +27,14 @@ from dragoman.settings import Settings
 from dragoman.telemetry.step_timing import Part, StepTimer
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.checkpoint_averaging import save_average
+from dragoman.training.due_work import DueWork, due_after
 from dragoman.training.early_stopping import patience_exhausted, update_best
 from dragoman.training.evaluation import Evaluator, TranslationScorer
+from dragoman.training.fingerprint import Fingerprint
 from dragoman.training.membership import Membership
 from dragoman.training.replica import build_replica
 from dragoman.training.schedule import learning_rate_at
-from dragoman.training.start_events import data_opened, run_started
+from dragoman.training.start_events import start_events
 from dragoman.training.step_log import StepLog
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.train_step import TrainStep, WorkerGradients
@@ -73,8 +76,8 @@ class Trainer:
         self._timer = StepTimer()
         self._step_log = StepLog(cluster, self._take_times, record)
         self._membership = Membership(
-            settings, cluster, self._replica, self._train_step, self._batches, self._checkpoints, self._step_log,
-            self._timer, record, on_new_world=self._announce_world,
+            settings, Fingerprint.of(settings, data), cluster, self._replica, self._train_step, self._batches,
+            self._checkpoints, self._step_log, self._timer, record, on_new_world=self._announce_world,
         )  # fmt: skip
         self._announced = False
 
@@ -98,7 +101,8 @@ class Trainer:
         """One step and the work due after it. Returns the reason to end, if there is one."""
         replica, timer, heartbeat = self._replica, self._timer, self._cluster.heartbeat
         self._membership.sync()  # The workers of this step, with equal weights, and their shares of the batch.
-        if replica.step_complete:
+        stats = None
+        if replica.step_complete:  # Otherwise workers were lost after a step, and only the work due after it is left.
             step = replica.state.step + 1
             if step > self._settings.training.steps:
                 return self._finish("finished")
@@ -113,18 +117,18 @@ class Trainer:
             stats = replica.exchange.all_reduce(stats, batch.target_tokens)  # Gradients cross machines only here.
             timer.enter("update")
             self._update(batch, gradients, stats, step)
-            if self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps:
+            timer.enter("exchange")
+            too_many_skips = self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps
+            stats = replica.synchronize(flush=self._due_after(step).needs_equal_weights, rollback=too_many_skips)
+            if stats is not None and stats.rollback_requested:  # By any worker: all roll back together.
                 return None if self._membership.roll_back() else "diverged"
-        return self._complete_step()
+        return self._complete_step(stats)
 
     def _collect_stats(self, batch: WorkerBatch, gradients: WorkerGradients, step: int, stop: StopSignal) -> StepStats:
         """This worker's statistics of a step, which are sent together with its gradient."""
         rank, world_size = self._cluster.rank, self._cluster.world_size
-        ready_s, norm_sq = self._timer.ready_s(gradients.compute_s), 0.0
-        if self._membership.averages_gradients and step % NORM_EVERY == 0 and batch.worker_target_tokens:
-            # The gradient is divided by the tokens of the global batch, not by those of the share.
-            scale = batch.target_tokens / batch.worker_target_tokens
-            norm_sq = float(self._replica.gradient_norm()) ** 2 * scale
+        ready_s = self._timer.ready_s(gradients.compute_s)
+        measures_norm = self._membership.averages_gradients and step % NORM_EVERY == 0
         return StepStats(
             losses=gradients.losses,
             target_tokens=batch.worker_target_tokens,
@@ -132,7 +136,7 @@ class Trainer:
             ready_s=at_rank(ready_s, rank, world_size),
             stop_requests=stop.requested,
             event_sync_requests=world_size > 1 and self._event_sync.due,
-            worker_gradient_norm_sq=norm_sq,
+            worker_gradient_norm_sq=self._replica.worker_gradient_norm_sq(batch) if measures_norm else 0.0,
         )
 
     def _update(self, batch: WorkerBatch, gradients: WorkerGradients, stats: StepStats, step: int) -> None:
@@ -153,32 +157,34 @@ class Trainer:
         self._step_log.add(record, wait=not reads_late)
         replica.model.zero_grad()
 
-    def _complete_step(self) -> str | None:
-        """The work due after a step: synchronisation, evaluation, checkpoint. Returns the reason to end, if any."""
-        replica, settings, step = self._replica, self._settings, self._replica.state.step
-        last = step == settings.training.steps
-        evaluates = last or step % settings.evaluation.every == 0
-        saves = evaluates or step % settings.checkpoint.every == 0
-        reviews = self._membership.exchange_review_due(step)
-        self._timer.enter("exchange")
-        stats = replica.exchange.synchronize(flush=saves or reviews)
+    def _complete_step(self, stats: StepStats | None) -> str | None:
+        """The work due after a step: evaluation, checkpoint. Returns the reason to end, if there is one.
+
+        `stats` are those of all workers, if they have synchronised.
+        """
+        replica, due = self._replica, self._due_after(self._replica.state.step)
         stops = stats is not None and stats.stop_requested
-        if saves or stops:
+        if due.checkpoint or stops:
             self._step_log.flush()
         self._timer.enter("outside")
-        if stops and not saves:
+        if stops and not due.checkpoint:
             replica.exchange.synchronize(flush=True)
-        links = self._evaluate() if evaluates and (last or not stops) else []
-        if (saves or stops) and self._membership.writes_checkpoints:
+        if due.checkpoint and (drifted := find_drift(self._cluster, replica.weights, replica.state.step)):
+            self._record(drifted)
+        links = self._evaluate() if due.evaluation and (due.last or not stops) else []
+        if (due.checkpoint or stops) and self._membership.writes_checkpoints:
             self._checkpoints.save(replica.snapshot, links)
         replica.step_complete = True
         if stats is not None:
             self._on_synchronized(stats)
-        if reviews:
+        if due.exchange_review:
             self._membership.choose_exchange()
         if stops:
             return "interrupted"
-        return self._finish("patience") if patience_exhausted(replica.state, settings.evaluation) else None
+        return self._finish("patience") if patience_exhausted(replica.state, self._settings.evaluation) else None
+
+    def _due_after(self, step: int) -> DueWork:
+        return due_after(step, self._settings, self._membership.review_every)
 
     def _on_synchronized(self, stats: StepStats) -> None:
         """Use the stats of all workers: step times, shares of the batch, and the next event sync."""
@@ -201,14 +207,12 @@ class Trainer:
 
     def _finish(self, reason: str) -> str:
         """Average checkpoints if `checkpoint.average` is set. Returns the reason of the end unchanged."""
-        if self._settings.checkpoint.average:
-            self._checkpoints.wait()
-            averaged = save_average(
-                self._settings.checkpoint, self._checkpoints, self._architecture, self._cluster, self._evaluator,
-                self._replica.state.step,
-            )  # fmt: skip
-            if averaged is not None:
-                self._record(averaged)
+        averaged = save_average(
+            self._settings.checkpoint, self._checkpoints, self._architecture, self._cluster, self._evaluator,
+            self._replica.state.step,
+        )  # fmt: skip
+        if averaged is not None:
+            self._record(averaged)
         return reason
 
     def _end(self, reason: str) -> None:
@@ -232,13 +236,11 @@ class Trainer:
             self._record(WorldChanged(step=step, workers=list(workers)))
         else:
             self._announced = True
-            manifest = self._data.manifest
-            started = run_started(
-                self._run.path.name, self._cluster, workers, self._replica.model, self._precision, manifest, step,
-                self._settings,
-            )  # fmt: skip
-            self._record(started)
-            self._record(data_opened(manifest))
+            for event in start_events(
+                self._run.path.name, self._cluster, workers, self._replica.model, self._precision, self._data.manifest,
+                step, self._settings,
+            ):  # fmt: skip
+                self._record(event)
         self._take_times()
 
 

@@ -24,6 +24,7 @@ from dragoman.telemetry.peak_flops_benchmark import measure_peak_flops
 from dragoman.telemetry.sinks import Sink
 from dragoman.training.evaluation import TranslationScorer
 from dragoman.training.event_recorder import EventRecorder
+from dragoman.training.fingerprint import Fingerprint, require_equal
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
 
@@ -66,6 +67,7 @@ def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> s
 
 def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
     data = DataSet(job.data)
+    require_equal(cluster, Fingerprint.of(job.settings, data))  # Before anything is written.
     run = RunFolder(job.run)
     check_shares(job.settings, cluster.workers)
     problem = open_run(run, job.settings, data)

@@ -164,3 +164,40 @@ def test_later_steps_do_not_change_a_loaded_state(worlds):
 
     state, copy = worlds[2](work)[0]
     assert all(torch.equal(state[name], copy[name]) for name in copy)
+
+
+@streaming_or_not
+@few_examples
+@given(world_size=world_sizes, seed=seeds, every=st.integers(1, 4), steps=st.integers(1, 9))
+def test_the_common_weights_are_equal_on_all_workers_at_any_time(worlds, streaming, world_size, seed, every, steps):
+    def work(cluster: Cluster) -> list[Tensor]:
+        worker = ExchangeWorker(cluster, local_steps(every, streaming=streaming))
+        seen = []
+        for update in random_updates(seed, cluster.rank, steps):
+            worker.take_steps([update], flush_last=False)
+            seen.append(torch.cat([weights.flatten() for weights in worker.exchange.common_weights]))
+        worker.take_steps([update])
+        assert torch.equal(torch.cat([weights.flatten() for weights in worker.exchange.common_weights]), worker.weights)
+        return seen
+
+    first, *others = worlds[world_size](work)
+    assert all(torch.equal(one, other) for each in others for one, other in zip(first, each, strict=True))
+
+
+@streaming_or_not
+@few_examples
+@given(world_size=world_sizes, every=st.integers(1, 4), requested=st.integers(0, 5))
+def test_a_request_to_roll_back_reaches_all_workers_at_the_same_step(worlds, streaming, world_size, every, requested):
+    def work(cluster: Cluster) -> list[bool]:
+        worker = ExchangeWorker(cluster, local_steps(every, streaming=streaming))
+        told = []
+        for step in range(12):
+            worker.all_reduce([None] * len(worker.parameters))
+            stats = worker.exchange.synchronize(flush=False, rollback=cluster.rank == 1 and step == requested)
+            told.append(stats is not None and stats.rollback_requested)
+        return told
+
+    first, *others = worlds[world_size](work)
+    assert all(each == first for each in others)
+    assert sum(first) == 1
+    assert requested <= first.index(True) <= requested + every

@@ -1,5 +1,8 @@
+import math
+
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from dragoman.distributed.cluster import Cluster
@@ -47,3 +50,29 @@ def test_later_steps_send_the_residual_of_earlier_ones(worlds, world_size, seed)
     first, last = (float((expected - torch.stack(steps[:count]).sum(0)).norm() / expected.norm()) for count in (1, 30))
     assert first > 0.3
     assert last < 1e-2
+
+
+@few_examples
+@given(world_sizes, seeds, st.integers(0, 4), st.sampled_from([math.nan, math.inf, 3e38]), st.sampled_from([0, 1]))
+def test_a_step_that_is_not_finite_leaves_no_trace(worlds, world_size, seed, bad_step, value, place):
+    """The steps after it give the same gradients as without it, bit for bit, and all workers skip it."""
+
+    def gradients(step: int, rank: int) -> list[Tensor]:
+        found = random_gradients(seed + 100 * step, rank)
+        if step == bad_step and rank == 1:
+            found[place].fill_(value)
+        return found
+
+    def work(cluster: Cluster) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
+        disturbed, undisturbed = (ExchangeWorker(cluster, METHODS["powersgd"]) for _ in range(2))
+        return (
+            [disturbed.all_reduce(gradients(step, cluster.rank)) for step in range(5)],
+            [undisturbed.all_reduce(gradients(step, cluster.rank)) for step in range(5) if step != bad_step],
+        )
+
+    for disturbed, undisturbed in worlds[world_size](work):
+        skipped = disturbed.pop(bad_step)
+        norm = torch.cat([gradient.flatten() for gradient in skipped]).norm()
+        assert not norm.isfinite()
+        for step, expected in zip(disturbed, undisturbed, strict=True):
+            assert all(torch.equal(one, other) for one, other in zip(step, expected, strict=True))

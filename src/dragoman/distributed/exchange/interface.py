@@ -1,6 +1,6 @@
 """The interface of all exchange methods."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -18,16 +18,22 @@ class Exchange(Protocol):
         """
         ...
 
-    def synchronize(self, *, flush: bool) -> StepStats | None:
+    def synchronize(self, *, flush: bool, rollback: bool = False) -> StepStats | None:
         """After the update: the stats summed over all workers, or None if they did not synchronise in this step.
 
-        `flush`: the weights must be equal on all workers now, because they are to be evaluated or saved.
+        `flush`: the weights must be equal on all workers now, because they are to be evaluated or saved. `rollback`:
+        this worker has skipped too many steps. All workers learn it from the stats, and roll back together.
         """
         ...
 
     @property
     def in_sync(self) -> bool:
         """True while the weights are equal on all workers."""
+        ...
+
+    @property
+    def common_weights(self) -> Sequence[Tensor]:
+        """The weights of the last synchronisation, by parameter: equal on all workers at any time."""
         ...
 
     @property

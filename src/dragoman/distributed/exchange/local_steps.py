@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.flat_tensors import flatten, gradient_of, split_evenly, unflatten_into
 from dragoman.distributed.exchange.int8_blocks import dequantize, quantize
-from dragoman.distributed.step_stats import StepStats, packed_size
+from dragoman.distributed.step_stats import ROLLBACK_REQUESTS, StepStats, packed_size
 
 MOMENTUM_STEPS = 19
 """Number of gradients whose arithmetic mean has the same noise as an exponential moving average with decay 0.9."""
@@ -45,9 +45,12 @@ class LocalSteps:
         self._parameters = list(parameters)
         self._every, self._wire_format, self._streaming = every, wire_format, streaming
         self._outer_learning_rate, self._outer_momentum = outer_learning_rate, outer_momentum
-        self._fragments = split_evenly(self._parameters, every if streaming else 1)
-        self._anchors = [flatten(fragment) for fragment in self._fragments]
-        """The weights after each fragment's last synchronisation, equal on all workers."""
+        count = every if streaming else 1
+        self._fragments = split_evenly(self._parameters, count)
+        self._anchor = flatten(self._parameters)
+        """All weights after the last synchronisation of their fragment, equal on all workers."""
+        self._anchors = [anchor for (anchor,) in split_evenly([self._anchor], count)]
+        """Views of each fragment's part."""
         self._momentum = [torch.zeros_like(anchor) for anchor in self._anchors]
         self._factor = 1.0
         self._reset()
@@ -75,7 +78,9 @@ class LocalSteps:
         return stats
 
     @torch.no_grad()
-    def synchronize(self, *, flush: bool) -> StepStats | None:
+    def synchronize(self, *, flush: bool, rollback: bool = False) -> StepStats | None:
+        if rollback and self._unsent is not None:
+            self._unsent[ROLLBACK_REQUESTS] = 1.0
         arrived, self._arrived = self._arrived, None
         if flush or (not self._streaming and self._steps >= self._every):
             if self._steps:
@@ -91,6 +96,11 @@ class LocalSteps:
         return self._steps == 0 and self._pending is None
 
     @property
+    def common_weights(self) -> Sequence[Tensor]:
+        parts = torch.split(self._anchor, [parameter.numel() for parameter in self._parameters])
+        return [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]
+
+    @property
     def learning_rate_factor(self) -> float:
         return min(self._factor, float(self._cluster.world_size**0.5))
 
@@ -101,7 +111,7 @@ class LocalSteps:
     def _average_all(self) -> Tensor:
         """Average all fragments now, and return the summed stats."""
         stats = [self._start_average(fragment)() for fragment in range(len(self._fragments))]
-        self._steps = 0
+        self._steps, self._pending = 0, None
         return sum(stats[1:], stats[0])
 
     def _start_average(self, number: int) -> Callable[[], Tensor]:
@@ -139,7 +149,7 @@ class LocalSteps:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restart from the present weights, which are equal on all workers."""
         self._factor = float(state.get("exchange/learning_rate_factor", 1.0))
-        self._anchors = [flatten(fragment) for fragment in self._fragments]
+        self._anchor.copy_(flatten(self._parameters))
         momentum = state.get("exchange/momentum")
         sizes = [len(anchor) for anchor in self._anchors]
         if momentum is not None:

@@ -1,6 +1,7 @@
 """Synchronous exchange: one all-reduce per step, and the same update on every worker."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -30,13 +31,18 @@ class SynchronousExchange:
         self._stats = stats
         return stats
 
-    def synchronize(self, *, flush: bool) -> StepStats | None:  # noqa: ARG002 (the weights are always equal)
+    def synchronize(self, *, flush: bool, rollback: bool = False) -> StepStats | None:  # noqa: ARG002 (always in sync)
         stats, self._stats = self._stats, None
-        return stats
+        # All workers have the same gradient, so that all skip the same steps, and no request needs to be sent.
+        return None if stats is None else replace(stats, rollback_requests=stats.rollback_requests + rollback)
 
     @property
     def in_sync(self) -> bool:
         return True
+
+    @property
+    def common_weights(self) -> Sequence[Tensor]:
+        return self._parameters
 
     @property
     def learning_rate_factor(self) -> float:
