@@ -158,7 +158,7 @@ class ElasticCluster(Cluster):
             store = TCPStore(members[0].address, int(data[0]["store_port"]), is_master=False, timeout=QUORUM_TIMEOUT)
             self._group = WorkerProcessGroup(key, store, rank, members, self.device, self.heartbeat, self._report_stall)
         except RuntimeError as error:  # The worker with the store was lost.
-            raise WorkersLostError([(members[0], "connecting")], str(error).splitlines()[0]) from None
+            raise WorkersLostError([(members[0], "connecting")], str(error).partition("\n")[0]) from None
 
     def _leave_group(self) -> None:
         if self._group is not None:

@@ -92,7 +92,7 @@ def _explain(error: ChildFailedError, job: TrainingJob) -> str:
     if failure.exitcode == EXIT_AT_ONCE:
         return f"Stopped at once, without a last checkpoint: the same command resumes from the newest one in {job.run}."
     message = failure.message if isinstance(failure.message, str) else str(failure.message.get("message", ""))
-    reason = message.strip().splitlines()[-1] if message.strip() else how
+    reason = message.strip().rpartition("\n")[2] or how
     return (
         f"Worker {rank} failed repeatedly ({how}): {reason}. Checkpoints are in {job.run}; the same command "
         "resumes from there."

@@ -57,16 +57,16 @@ class Evaluator:
         nll = nll_sum / tokens
         quality, samples = None, []
         if translations:
-            sources, references = self.data.text("valid")
+            sources, references = (side[: len(translations)] for side in self.data.text("valid"))
             # Every worker has all translations; scoring them once is enough.
             scores = None
             if self.cluster.is_main:
-                scores = asdict(self.scorer.score(translations, references[: len(translations)]))
+                scores = asdict(self.scorer.score(translations, references))
             quality = Quality(**self.cluster.broadcast_json(scores))
             samples = [
                 {"source": source, "reference": reference, "translation": translation}
                 for source, reference, translation in islice(
-                    zip(sources, references, translations, strict=False), self.settings.evaluation.samples
+                    zip(sources, references, translations, strict=True), self.settings.evaluation.samples
                 )
             ]
         return EvaluationDone(
@@ -114,4 +114,5 @@ class Evaluator:
         rank, world_size = self.cluster.rank, self.cluster.world_size
         with self.precision.autocast():
             parts = self.cluster.all_gather_json(self.scorer.translate(model, lines[rank::world_size]))
+        assert sum(map(len, parts)) == len(lines), "each line has one translation"
         return [parts[number % world_size][number // world_size] for number in range(len(lines))]
