@@ -58,7 +58,7 @@ class TrainingState:
     stale_evaluations: int = 0
     """Evaluations in a row without a better value."""
     loss: float | None = None
-    """Validation loss at this step, if it was evaluated."""
+    """Validation loss at this step, if it was evaluated and is finite."""
     elapsed_s: float = 0.0
     """Training time since the start of the run, resumes included."""
 
