@@ -12,8 +12,8 @@ from typing import Literal, get_args
 from safetensors.torch import save_file
 
 from dragoman.decoding.ctranslate2_translator import CARD_FILE, is_ctranslate2_folder
+from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
-from dragoman.decoding.translator import find_model
 from dragoman.errors import DragomanError
 from dragoman.export import ctranslate2, huggingface
 from dragoman.export.model_card import CardOptions, write_card
