@@ -232,7 +232,7 @@ class Checkpoints:
             draft.mkdir()
             save_file(average([self.folder / name for name in chosen]), draft / WEIGHTS_FILE)
             self._description.write(draft)
-            write_json(draft / STATE_FILE, {"step": step, "average_of": list(chosen)})
+            write_json(draft / STATE_FILE, _average_state(step, chosen))
             write_json(draft / CHECKSUMS_FILE, _checksums(draft))
             publish_folder(draft, self.folder / AVERAGED)
         except Exception as error:
@@ -313,6 +313,16 @@ def load(folder: Path) -> Snapshot:
     present = [file for file in (WEIGHTS_FILE, TRAINED_FILE, OPTIMIZER_FILE) if (folder / file).exists()]
     state = TrainingState.from_json(read_json(folder / STATE_FILE))
     return Snapshot.from_files(state, {file: read_tensors(folder / file) for file in present})
+
+
+def is_average_of(folder: Path, step: int, chosen: Sequence[str]) -> bool:
+    """True if the average of these checkpoints of a run has been written, and is intact."""
+    averaged = folder / AVERAGED
+    return _read_state(averaged) == _average_state(step, chosen) and find_damage(averaged) is None
+
+
+def _average_state(step: int, chosen: Sequence[str]) -> dict[str, Any]:
+    return {"step": step, "average_of": list(chosen)}
 
 
 def average(folders: Sequence[Path]) -> dict[str, Tensor]:

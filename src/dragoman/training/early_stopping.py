@@ -1,10 +1,10 @@
-"""Early stopping: the best validation values so far, and the number of evaluations without a better one."""
+"""Early stopping: the best validation values so far, the number of evaluations without a better one, and the end."""
 
 import math
 from dataclasses import replace
 
 from dragoman.events import EvaluationDone
-from dragoman.settings import EvaluationSettings
+from dragoman.settings import EvaluationSettings, Settings
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import TrainingState
 
@@ -23,6 +23,13 @@ def update_best(
     stale = 0 if patience_metric in better else state.stale_evaluations + 1
     after = replace(state, best={**state.best, **better}, loss=finite.get("loss"), stale_evaluations=stale)
     return after, [link for name, link in _LINKS.items() if name in better]
+
+
+def reason_to_end(state: TrainingState, settings: Settings) -> str | None:
+    """The reason to end a run before its next step, also if it had ended before and is started again."""
+    if patience_exhausted(state, settings.evaluation):
+        return "patience"
+    return "finished" if state.step >= settings.training.steps else None
 
 
 def patience_exhausted(state: TrainingState, settings: EvaluationSettings) -> bool:

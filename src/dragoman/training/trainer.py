@@ -26,7 +26,7 @@ from dragoman.settings import Settings
 from dragoman.telemetry.step_timing import Part, StepTimer
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.checkpoint_averaging import save_average
-from dragoman.training.early_stopping import patience_exhausted, update_best
+from dragoman.training.early_stopping import patience_exhausted, reason_to_end, update_best
 from dragoman.training.evaluation import Evaluator, TranslationScorer
 from dragoman.training.membership import Membership
 from dragoman.training.replica import build_replica
@@ -100,8 +100,8 @@ class Trainer:
         self._membership.sync()  # The workers of this step, with equal weights, and their shares of the batch.
         if replica.step_complete:
             step = replica.state.step + 1
-            if step > self._settings.training.steps:
-                return self._finish("finished")
+            if (reason := reason_to_end(replica.state, self._settings)) is not None:
+                return self._finish(reason)
             timer.enter("data")
             batch = next(self._batches)
             timer.enter("compute")
