@@ -35,8 +35,8 @@ from dragoman.decoding.beam_search import search
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.length_rules import EXTRA_LENGTH
 from dragoman.decoding.line_translator import make_batches
+from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
-from dragoman.decoding.translator import find_model
 from dragoman.export.exporter import export
 from dragoman.model.model_folder import load_model
 from dragoman.model.transformer import Transformer

@@ -1,7 +1,41 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
 from dragoman.errors import DragomanError
-from dragoman.files import locked, publish_folder, read_json, remove_drafts, replacing, write_atomic
+from dragoman.files import (
+    ABANDONED_S,
+    apply_umask,
+    draft_path,
+    locked,
+    publish_folder,
+    publish_new_folder,
+    read_json,
+    remove_drafts,
+    remove_orphaned_drafts,
+    replacing,
+    write_atomic,
+)
+
+WRITE_DRAFTS = """
+import sys, time
+from pathlib import Path
+from dragoman.files import draft_path, replacing
+
+folder = draft_path(Path(sys.argv[1]) / "step-00000001")
+folder.mkdir()
+(folder / "weights").write_text("half")
+draft_path(Path(sys.argv[1]) / "last").symlink_to("step-00000001")
+with replacing(Path(sys.argv[1]) / "state.json") as draft:
+    draft.write_text("half")
+    print("writing", flush=True)
+    time.sleep(600)
+"""
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_draft(tmp_path):
@@ -28,7 +62,72 @@ def test_a_published_folder_replaces_an_earlier_one(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["final"]
 
 
-def test_only_drafts_of_killed_writers_are_swept(tmp_path):
+def test_a_folder_that_exists_is_not_replaced_by_a_new_one(tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    assert publish_new_folder(tmp_path / "first", tmp_path / "final")
+    assert not publish_new_folder(tmp_path / "second", tmp_path / "final")
+    assert (tmp_path / "final" / "file").read_text() == "first"
+    assert (tmp_path / "second" / "file").read_text() == "second"
+
+
+def test_only_drafts_of_processes_that_are_gone_are_orphaned(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", WRITE_DRAFTS, str(tmp_path)], stdout=subprocess.PIPE) as writer:
+        try:
+            writer.stdout.readline()
+            drafts = sorted(tmp_path.iterdir())
+            remove_orphaned_drafts(tmp_path)
+            assert sorted(tmp_path.iterdir()) == drafts
+            assert len(drafts) == 3
+        finally:
+            writer.send_signal(signal.SIGKILL)
+    write_atomic(tmp_path / "kept", "x")
+    remove_orphaned_drafts(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_drafts_of_other_machines_are_orphaned_after_a_day(tmp_path):
+    own = draft_path(tmp_path / "a")
+    machine = own.name.split(".")[2].partition("-")[0]
+    fresh, old = (own.with_name(own.name.replace(machine, other)) for other in ("0123abcd", "4567cdef"))
+    unnamed = tmp_path / ".b.89abcdef.tmp"
+    for draft in (own, fresh, old, unnamed):
+        draft.write_text("half")
+    for draft in (own, old, unnamed):
+        os.utime(draft, times=(0, time.time() - ABANDONED_S - 60))
+    remove_orphaned_drafts(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([own, fresh])
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_published_files_have_the_modes_that_the_umask_allows(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        folder = draft_path(tmp_path / "model")
+        (folder / "sub").mkdir(parents=True)
+        for file, mode in (("a", 0o600), ("b", 0o666), ("sub/c", 0o400), ("sub/d", 0o755)):
+            (folder / file).touch()
+            (folder / file).chmod(mode)
+        (folder / "sub").chmod(0o700)
+        publish_folder(folder, tmp_path / "model")
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "model", *(tmp_path / "model").rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o777 if path.is_dir() else 0o666) & ~umask
+    assert len(list((tmp_path / "model").rglob("*"))) == 5
+
+
+def test_modes_are_set_through_no_link(tmp_path):
+    (tmp_path / "secret").touch(mode=0o600)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "link").symlink_to(Path("..", "secret"))
+    (tmp_path / "folder" / "dangling").symlink_to("nowhere")
+    apply_umask(tmp_path / "folder")
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_only_writer_of_a_folder_sweeps_all_drafts(tmp_path):
     (tmp_path / "kept" / ".draft").mkdir(parents=True)
     (tmp_path / "kept" / ".draft" / "part").write_text("x")
     (tmp_path / "kept" / "file").write_text("x")

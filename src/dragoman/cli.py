@@ -6,7 +6,8 @@ Heavy modules are imported only when a command runs, so that `dragoman --help` i
 import errno
 import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -25,7 +26,7 @@ from dragoman.commands.train import train
 from dragoman.commands.translate import translate
 from dragoman.commands.typer_app import InterruptedByUserError, app, escape, open_console
 from dragoman.commands.watch import watch
-from dragoman.errors import EXIT_USER_ERROR, DragomanError
+from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning
 
 EXIT_INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -40,6 +41,7 @@ app.command("config")(show_config)
 
 def main() -> None:
     """Run a command. A user's error prints one sentence; a traceback is a bug."""
+    warnings.showwarning = _show_warning
     try:
         app(standalone_mode=True)
     except DragomanError as error:
@@ -54,6 +56,16 @@ def main() -> None:
             raise
         place = error.filename or "A file"
         _fail(f"{place} cannot be used ({error.strerror}): check its path, permissions and disk.", EXIT_USER_ERROR)
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    if issubclass(category, DragomanWarning):
+        note = f"[yellow]note:[/yellow] {escape(str(message))}"
+        open_console(stderr=True).print(note, highlight=False, soft_wrap=True)
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno, line), file=file or sys.stderr)
 
 
 def _fail(message: str, code: int) -> None:

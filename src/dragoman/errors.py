@@ -15,6 +15,10 @@ class DragomanError(Exception):
     """A problem with a remedy. The command line prints its message without a traceback and exits with 2."""
 
 
+class DragomanWarning(UserWarning):
+    """Something that a user would want to know, although the work continues. The command line prints its message."""
+
+
 class CorpusError(DragomanError):
     """Text that cannot be used, with its file and, if known, the line."""
 

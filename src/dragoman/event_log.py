@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from dragoman.events import Event, from_json, to_json
+from dragoman.text_lines import split_lines
 
 LOCK_TIMEOUT_S = 3.0
 """Grace period for a killed process to release its log."""
@@ -76,5 +77,5 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[Event], int]:
         file.seek(offset)
         text = file.read()
     end = text.rfind(b"\n") + 1
-    parsed = (from_json(line) for line in text[:end].splitlines() if line)
+    parsed = (from_json(line) for line in split_lines(text[:end]) if line)
     return [event for event in parsed if event is not None], offset + end

@@ -248,6 +248,15 @@ class CheckpointFailed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckpointSkipped(Event):
+    """A checkpoint was not kept: another part of a split world has written a later one to the same storage."""
+
+    step: int
+    ahead: str
+    """Name of the other part's checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointRejected(Event):
     """A damaged checkpoint was found at a resume and skipped."""
 

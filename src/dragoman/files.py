@@ -1,16 +1,42 @@
-"""Files and folders written atomically: a reader sees the old content or the new, never a part."""
+"""Files and folders written atomically: a reader sees the old content or the new, never a part.
+
+Until it is complete, a file or folder is a *draft* under another name, which begins with a dot and names its writer.
+"""
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
 import os
+import re
 import shutil
+import socket
+import stat
+import time
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dragoman.errors import DragomanError
+
+ABANDONED_S = 24 * 3600.0
+"""Age at which a draft counts as abandoned if its writer is on another machine, where it cannot be looked for."""
+_DRAFT_WRITER = re.compile(r"\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}$")
+
+
+def draft_path(path: Path) -> Path:
+    """A new name for a draft of `path`, in the same folder."""
+    return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+
+
+@cache
+def _machine() -> str:
+    """The machine or container whose process numbers this process sees."""
+    place = f"{socket.gethostname()} {Path('/proc/self/ns/pid').stat().st_ino}"
+    return hashlib.sha256(place.encode()).hexdigest()[:8]
 
 
 def sync_folder(folder: Path) -> None:
@@ -25,7 +51,7 @@ def sync_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; it replaces `path` once it is complete and on disk."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = draft_path(path)
     try:
         yield temporary
         with temporary.open("rb") as file:
@@ -72,16 +98,64 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def remove_drafts(folder: Path) -> None:
-    """Remove the drafts of killed writers from a folder. Their names begin with a dot."""
+    """Remove all drafts from a folder and the folders in it. Only for a process that alone writes there."""
     for draft in list(folder.rglob(".*")):
-        if draft.is_dir() and not draft.is_symlink():
-            shutil.rmtree(draft)
-        else:
-            draft.unlink(missing_ok=True)
+        _remove(draft)
+
+
+def remove_orphaned_drafts(folder: Path) -> None:
+    """Remove the drafts from a folder whose writers no longer exist. Other processes may be writing there."""
+    for draft in list(folder.glob(".*")):
+        with contextlib.suppress(FileNotFoundError):
+            if _is_orphaned(draft):
+                _remove(draft)
+
+
+def _is_orphaned(draft: Path) -> bool:
+    writer = _DRAFT_WRITER.search(draft.name)
+    if writer is None or writer[1] != _machine():
+        return time.time() - draft.lstat().st_mtime > ABANDONED_S
+    try:
+        os.kill(int(writer[2]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # A process of another user.
+        return False
+    return False
+
+
+def _remove(draft: Path) -> None:
+    if draft.is_dir() and not draft.is_symlink():
+        shutil.rmtree(draft)
+    else:
+        draft.unlink(missing_ok=True)
+
+
+def apply_umask(folder: Path) -> None:
+    """Give a folder and all files in it the modes of new ones. Some libraries, and archives, set others."""
+    new = draft_path(folder / "new")
+    new.mkdir()  # Asking for the umask would change it for a moment, for all threads.
+    mode = stat.S_IMODE(new.stat().st_mode)
+    new.rmdir()
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(mode if path.is_dir() else mode & 0o666)
 
 
 def publish_folder(finished: Path, path: Path) -> None:
     """Sync a finished folder to disk and give it its final name, replacing an earlier one."""
+    if publish_new_folder(finished, path):
+        return
+    discarded = draft_path(path)
+    path.replace(discarded)
+    finished.replace(path)
+    shutil.rmtree(discarded)
+    sync_folder(path.parent)
+
+
+def publish_new_folder(finished: Path, path: Path) -> bool:
+    """The same, without replacing anything. False if `path` has content, even if another process was just faster."""
+    apply_umask(finished)
     for file in finished.rglob("*"):
         if file.is_file():
             with file.open("rb") as handle:
@@ -89,11 +163,11 @@ def publish_folder(finished: Path, path: Path) -> None:
         else:
             sync_folder(file)
     sync_folder(finished)
-    if path.exists():
-        discarded = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
-        path.replace(discarded)
-        finished.replace(path)
-        shutil.rmtree(discarded)
-    else:
-        finished.replace(path)
+    try:
+        finished.rename(path)  # Linux renames to the name of an empty folder, but of no other.
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
     sync_folder(path.parent)
+    return True

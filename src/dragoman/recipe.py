@@ -103,7 +103,7 @@ def _read_recipe(recipe: str) -> dict[str, Any]:
     shipped = RECIPES / f"{recipe}.toml"
     path = shipped if shipped.exists() else Path(recipe)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_bytes().decode())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         near = difflib.get_close_matches(recipe, recipe_names(), n=1)
         hint = f"did you mean '{near[0]}'? " if near else ""

@@ -12,7 +12,7 @@ from dragoman.errors import DragomanError
 
 def test_only_line_feeds_end_lines_and_invalid_bytes_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes("one\u2028still one\r\ntwo \xff\n\nlast".encode().replace(b"\xc3\xbf", b"\xff"))
-    assert read_lines(tmp_path / "text") == ["one\u2028still one\r", "two \ufffd", "", "last"]
+    assert read_lines(tmp_path / "text") == ["one\u2028still one", "two \ufffd", "", "last"]
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:

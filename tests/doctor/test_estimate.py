@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.doctor.estimate import Budget, estimate
-from dragoman.step_model import StepConditions, TcpLink, predict
+from dragoman.step_model import StepConditions, TcpLink, exchange_method, predict
 
 SLOW_LINK = StepConditions(
     parameters=61_000_000,
@@ -35,6 +35,16 @@ def test_a_slow_link_is_named_with_its_remedies_best_first():
     assert found.summary == (
         "A step takes about 22.57 s: 0.83 s compute, 0.05 s update, 21.69 s communication (plain)."
     )
+
+
+@pytest.mark.parametrize("interval", [2, 16, 64])
+@pytest.mark.parametrize("name", ["plain", "bf16", "powersgd", "local"])
+@pytest.mark.parametrize("bits_per_s", [1e7, 1e8, 1e9])
+def test_the_method_in_use_is_no_remedy(name, interval, bits_per_s):
+    method = exchange_method(name, interval=interval)
+    conditions = replace(SLOW_LINK.with_bandwidth(bits_per_s), method=method, matrices=((512, 512),))
+    remedies = estimate(conditions, HOSTS, "The link", BUDGET).remedies
+    assert not [remedy for remedy in remedies if remedy.startswith(f"exchange.method={name}:")]
 
 
 def test_a_fast_link_is_sensible_and_needs_no_remedy():

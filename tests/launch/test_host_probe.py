@@ -29,6 +29,11 @@ def test_an_elastic_run_needs_torchft(data, tmp_path, monkeypatch):
     assert probe("tiny", [], str(data.path), str(tmp_path)).problems == []
 
 
+def test_a_host_without_the_data_set_is_told_how_to_get_it(tmp_path):
+    [problem] = probe("tiny", [], str(tmp_path / "data"), str(tmp_path)).problems
+    assert problem == f"has no data set {tmp_path / 'data'}: use --push to copy it there."
+
+
 def test_all_problems_are_reported_together(data, tmp_path):
     copy = tmp_path / "data"
     shutil.copytree(data.path, copy)

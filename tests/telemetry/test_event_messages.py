@@ -80,5 +80,8 @@ def test_only_slow_checkpoints_are_reported(write_s, is_reported):
 
 
 def test_an_average_names_its_scores():
+    skipped = text_of(events.CheckpointSkipped(step=1000, ahead="step-00001200"))
+    assert skipped.startswith("The checkpoint of step 1,000 was not kept: another part of this run")
+    assert "step-00001200" in skipped
     averaged = events.CheckpointsAveraged(step=9, names=["a", "b"], nll=1.5, bleu=30.0, chrf=None)
     assert text_of(averaged) == "Average of 2 checkpoints: validation loss 1.500, BLEU 30.0."

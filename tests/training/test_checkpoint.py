@@ -1,5 +1,10 @@
 import json
+import os
 import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +15,8 @@ from safetensors.torch import save_file
 from dragoman.batching.data_loader import Position
 from dragoman.corpus.sources import Languages
 from dragoman.errors import DragomanError
-from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
+from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, CheckpointSkipped, Event
+from dragoman.files import draft_path
 from dragoman.model.architecture import Architecture
 from dragoman.model.model_folder import ModelDescription, load_model
 from dragoman.model.transformer import Transformer
@@ -45,8 +51,10 @@ class RecordedCheckpoints:
         self.checkpoints = Checkpoints(folder, description, settings, self.events.append)
         self.checkpoints.newest_valid()
 
-    def save(self, step: int, *links: str, loss: float | None = None) -> None:
-        self.checkpoints.save(lambda: snapshot(self.description, step, loss), links)
+    def save(self, step: int, *links: str, loss: float | None = None, worlds: tuple[str, ...] = ()) -> None:
+        taken = snapshot(self.description, step, loss)
+        taken = replace(taken, state=replace(taken.state, worlds=worlds))
+        self.checkpoints.save(lambda: taken, links)
         self.checkpoints.wait()
 
     @property
@@ -124,7 +132,12 @@ def test_a_missing_file_is_reported(tmp_path, description):
 def test_drafts_of_a_killed_writer_are_removed(tmp_path, description):
     saved = RecordedCheckpoints(tmp_path, description)
     saved.save(1)
-    shutil.copytree(tmp_path / "step-00000001", tmp_path / ".step-00000002.abcd1234")
+    draft = draft_path(tmp_path / "step-00000002")
+    with subprocess.Popen(["true"]) as writer:
+        writer.wait()
+    shutil.copytree(
+        tmp_path / "step-00000001", draft.with_name(draft.name.replace(f"-{os.getpid()}-", f"-{writer.pid}-"))
+    )
     assert saved.checkpoints.newest_valid() == tmp_path / "step-00000001"
     saved.checkpoints.start_writing()
     assert not list(tmp_path.glob(".*"))
@@ -144,6 +157,77 @@ def test_a_failed_write_is_recorded_and_older_checkpoints_are_kept(tmp_path, des
     assert saved.steps == [1]
     assert not list(tmp_path.glob(".*"))
     assert saved.checkpoints.newest_valid() == tmp_path / "step-00000001"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(5, "Input/output error"), RuntimeError("storage"), MemoryError(), ValueError("shape"), KeyError("x")],
+)
+def test_any_error_of_the_writer_is_recorded_and_fails_the_run(tmp_path, description, monkeypatch, error):
+    saved = RecordedCheckpoints(tmp_path, description)
+    saved.save(1)
+
+    def fail(*arguments, **options):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", fail)
+        saved.save(2)
+    assert isinstance(saved.events[-1], CheckpointFailed)
+    with pytest.raises(DragomanError, match="The last checkpoint could not be written"):
+        saved.checkpoints.raise_if_failed()
+    assert not list(tmp_path.glob(".*"))
+    saved.save(3)
+    saved.checkpoints.raise_if_failed()
+    assert saved.steps == [3, 1]
+
+
+def test_of_two_halves_of_a_split_world_the_one_that_is_ahead_keeps_its_checkpoints(tmp_path, description):
+    first, second = (RecordedCheckpoints(tmp_path, description, keep_last=9) for _ in range(2))
+    first.save(10, worlds=("both",))
+    for step in (20, 30):
+        first.save(step, worlds=("both", "first"))
+        second.save(step, "best-loss", worlds=("both", "second"))
+    assert [(event.step, event.ahead) for event in second.events] == [(20, "step-00000020")], "it is reported once"
+    second.save(40, worlds=("both", "second"))
+    first.save(40, worlds=("both", "first"))
+    assert [type(event) for event in first.events[-2:]] == [CheckpointSaved, CheckpointSkipped]
+    writers = {name: checkpoint.load(tmp_path / name).state.worlds[-1] for name in checkpoint.names(tmp_path)}
+    assert list(writers.values()) == ["second", "first", "first", "both"]
+    assert (tmp_path / "last").resolve().name == "step-00000040"
+    assert not (tmp_path / "best-loss").exists()
+    first.checkpoints.raise_if_failed()
+
+
+def test_a_world_replaces_checkpoints_of_its_own_past_and_damaged_ones(tmp_path, description):
+    saved = RecordedCheckpoints(tmp_path, description, keep_last=9)
+    saved.save(10, worlds=("a",))
+    saved.save(20, worlds=("a", "b"))
+    saved.save(20, worlds=("a", "b", "c"))  # After a rollback to step 10.
+    assert checkpoint.load(tmp_path / "last").state.worlds == ("a", "b", "c")
+    (tmp_path / "last" / "weights.safetensors").write_bytes(b"damaged")
+    saved.save(20, worlds=("a", "d"))
+    assert checkpoint.load(tmp_path / "last").state.worlds == ("a", "d")
+    assert saved.checkpoints.newest_valid() == tmp_path / "step-00000020"
+
+
+def test_processes_that_write_at_the_same_time_never_replace_each_others_checkpoints(tmp_path):
+    command = [sys.executable, "-m", "tests.training.split_world", str(tmp_path)]
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(subprocess.Popen([*command, world], stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            for world in ("first", "second")
+        ]
+        for writer in writers:
+            assert writer.stdout.readline() == b"ready\n"
+        for writer in writers:
+            writer.stdin.write(b"start\n")
+            writer.stdin.flush()
+        saved = {world: json.loads(writer.communicate()[0]) for world, writer in zip("ab", writers, strict=True)}
+    assert not set(saved["a"]) & set(saved["b"])
+    assert sorted(saved["a"] + saved["b"]) == list(range(1, 41))
+    assert [find_damage(tmp_path / name) for name in checkpoint.names(tmp_path)] == [None] * 2
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_an_average_is_the_mean_of_the_weights(tmp_path, description):

@@ -28,6 +28,16 @@ def test_the_best_checkpoints_are_averaged_if_so_set(data, tmp_path):
     assert averaged.names == sorted(losses, key=lambda name: losses[name])[:2]
 
 
+def test_a_damaged_average_is_written_again(data, tmp_path):
+    for averages in (1, 0, 1):
+        run = RecordedRun(tiny("checkpoint.average=2"), data, tmp_path)
+        run.train()
+        assert len(run.of(CheckpointsAveraged)) == averages
+        if not averages:
+            (tmp_path / "checkpoints" / "averaged" / "weights.safetensors").write_bytes(b"damaged")
+    assert checkpoint.find_damage(tmp_path / "checkpoints" / "averaged") is None
+
+
 def test_there_is_no_average_if_the_last_checkpoint_could_not_be_written(data, tmp_path, monkeypatch):
     run = RecordedRun(tiny("checkpoint.average=2"), data, tmp_path)
     monkeypatch.setattr(checkpoint, "save_file", _raise_disk_full)

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +42,23 @@ def test_patience_follows_its_metric_only(metric, stale):
     state, _ = update_best(TrainingState(), evaluation(3.0, bleu=10.0, chrf=20.0), metric)
     state, _ = update_best(state, evaluation(2.0, bleu=9.0, chrf=21.0), metric)
     assert state.stale_evaluations == stale
+
+
+@given(st.lists(st.floats(0, 100) | st.sampled_from([math.nan, math.inf]), min_size=1))
+def test_values_that_are_not_finite_never_count_as_the_best(losses):
+    state, moved = TrainingState(), []
+    for step, nll in enumerate(losses):
+        state, links = update_best(state, evaluation(nll, bleu=nll), "loss")
+        moved += [step] * (BEST_LOSS in links)
+        assert state.loss == (nll if math.isfinite(nll) else None)
+    finite = [nll for nll in losses if math.isfinite(nll)]
+    assert state.best == ({"loss": min(finite), "bleu": max(finite)} if finite else {})
+    assert moved[-1:] == ([losses.index(min(finite))] if finite else [])
+
+
+def test_a_finite_loss_is_better_than_one_that_is_not():
+    state, links = update_best(TrainingState(best={"loss": math.nan}), evaluation(3.0), "loss")
+    assert (state.best["loss"], links) == (3.0, [BEST_LOSS])
 
 
 @given(st.lists(st.floats(0, 100), min_size=1))

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.process_group import WorkersLostError
 from dragoman.events import EvaluationDone
 from dragoman.model.architecture import Architecture
 from dragoman.model.precision import Precision
@@ -60,6 +61,20 @@ def test_samples_are_the_first_sentences_in_order(data, model, alone):
     assert [sample["source"] for sample in done.samples] == list(sources[:3])
     assert [sample["reference"] for sample in done.samples] == list(references[:3])
     assert [sample["translation"] for sample in done.samples] == list(sources[:3])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_as_before_if_a_worker_is_lost_meanwhile(data, model, alone, training):
+    class LosesWorkers(FakeScorer):
+        def translate(self, model, lines):
+            assert not model.training
+            raise WorkersLostError([], "connection reset")
+
+    settings, evaluated = tiny(), copy.deepcopy(model).train(training)
+    precision = Precision.choose(settings, alone.device)
+    with pytest.raises(WorkersLostError):
+        Evaluator(settings, data, alone, precision, LosesWorkers(), 100).evaluate(evaluated, step=7)
+    assert evaluated.training is training
 
 
 def test_without_bleu_nothing_is_translated(data, model, alone):

@@ -131,6 +131,16 @@ def test_workers_that_are_behind_get_the_state_of_the_one_furthest_ahead(data, t
         assert all(bool((parameter == 7).all()) for parameter in member.replica.model.parameters())
 
 
+def test_every_world_has_a_name_that_its_workers_share(data, tmp_path):
+    def work(cluster: Cluster, member: Member) -> None:
+        member.membership.sync()
+
+    first, second = (run_members(data, tmp_path, work, *hosts) for hosts in (("a", "b"), ("a", "b", "c")))
+    names = [{member.replica.state.worlds for member in members} for members in (first, second)]
+    assert all(len(shared) == 1 for shared in names)
+    assert names[0] != names[1]
+
+
 def test_a_new_world_is_announced_once(data, tmp_path):
     def work(cluster: Cluster, member: Member) -> None:
         member.membership.sync()

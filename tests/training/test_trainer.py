@@ -9,6 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from dragoman.events import (
+    CheckpointsAveraged,
     EvaluationDone,
     Event,
     ReplicasDrifted,
@@ -86,6 +87,29 @@ def test_a_run_that_no_longer_improves_stops_early(data, tmp_path, scores, last_
     assert run.of(StepDone)[-1].step == last_step
     best = (tmp_path / "checkpoints" / "best-bleu").resolve().name
     assert best == f"step-{5 * (1 + scores.index(max(scores[: last_step // 5]))):08d}"
+
+
+@pytest.mark.parametrize(("settings", "reason"), [([], "finished"), (["evaluation.patience=1"], "patience")])
+def test_repeating_a_run_that_has_ended_changes_nothing(data, tmp_path, settings, reason):
+    settings = tiny("checkpoint.average=2", "evaluation.patience_metric=bleu", *settings)
+    first = RecordedRun(settings, data, tmp_path, FakeScorer([3, 2, 1, 1]))
+    assert first.train() == reason
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")}
+    for _ in range(2):
+        again = RecordedRun(settings, data, tmp_path)
+        assert again.train() == reason
+        assert again.of(StepDone) == again.of(EvaluationDone) == again.of(CheckpointsAveraged) == []
+        (ended,), (ended_before,) = again.of(RunEnded), first.of(RunEnded)
+        assert ended.step == ended_before.step
+        assert ended.elapsed_s <= ended_before.elapsed_s
+        assert {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")} == files
+
+
+def test_the_time_before_the_first_step_counts_once_there_is_one(data, tmp_path):
+    run = RecordedRun(tiny("training.steps=1"), data, tmp_path)
+    run.trainer._replica.add_elapsed(1000.0)
+    run.train()
+    assert run.of(RunEnded)[0].elapsed_s > 1000
 
 
 def test_the_recorded_gradient_norm_is_the_one_before_clipping(data, tmp_path):

@@ -30,6 +30,15 @@ def test_a_run_resumes_with_more_steps_but_not_with_another_model_or_batch(data,
     assert "choose another --out" in problem
 
 
+@pytest.mark.parametrize(("before", "after"), [("muon", "adamw"), ("adamw", "muon")])
+def test_a_run_does_not_resume_with_another_optimizer(data, tmp_path, before, after):
+    run = RunFolder(tmp_path / "run")
+    open_run(run, tiny(f"optimizer.algorithm={before}"), data)
+    assert open_run(run, tiny(f"optimizer.algorithm={before}", "optimizer.beta2=0.9"), data) is None
+    problem = open_run(run, tiny(f"optimizer.algorithm={after}"), data)
+    assert f"optimizer.algorithm was {before}, not {after}" in problem
+
+
 def test_a_run_does_not_resume_on_another_data_set(data, tmp_path):
     run = RunFolder(tmp_path / "run")
     open_run(run, tiny(), data)

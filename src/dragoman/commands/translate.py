@@ -68,10 +68,11 @@ def _decoding_settings(overrides: Sequence[str]) -> dict[str, Any]:
 def _translate_file(translator: "LineTranslator", file: str, n_best: int, scores: bool, as_json: bool) -> None:
     from dragoman.decoding.text_input import available_blocks, open_text
     from dragoman.terminal import progress_bars
+    from dragoman.text_lines import iterate_lines
 
     done = 0
-    with open_text(file) as lines, progress_bars(open_console(stderr=True)) as progress:
-        for block in available_blocks((line.removesuffix("\n") for line in lines), translator.look_ahead):
+    with open_text(file) as text, progress_bars(open_console(stderr=True)) as progress:
+        for block in available_blocks(iterate_lines(text), translator.look_ahead):
             for source, translation in zip(block, translator.translate_scored(block, n_best), strict=True):
                 _print(source, translation, n_best, scores, as_json)
             done += len(block)

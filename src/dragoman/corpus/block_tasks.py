@@ -23,6 +23,7 @@ from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import CachedEncoder, Tokenizer, count_words
 from dragoman.files import replacing
 from dragoman.settings import RuleName, Settings
+from dragoman.text_lines import split_lines
 
 BLOCK_PAIRS = 16384
 SHARD_PAIRS = 500_000
@@ -88,7 +89,7 @@ def clean_block(job: PreparationJob, block: int, source: bytes, target: bytes) -
     cleaner = Cleaner(job.settings.cleaning, job.languages)
     kept: list[bytes] = []
     dropped: list[bytes] = []
-    raw = list(zip(source.split(b"\n"), target.split(b"\n"), strict=True))
+    raw = list(zip(split_lines(source), split_lines(target), strict=True))
     for source_line, target_line in raw:
         pair = cleaner.clean(source_line, target_line)
         if pair is None:
@@ -97,7 +98,7 @@ def clean_block(job: PreparationJob, block: int, source: bytes, target: bytes) -
             )
         else:
             kept.append(as_line(*pair))
-    cleaned = CleanedBlock(len(kept), len(raw), len(source) + len(target) + 2, cleaner.counts)
+    cleaned = CleanedBlock(len(kept), len(raw), len(source) + len(target), cleaner.counts)
     _save(
         path,
         text=_pack(b"\n".join(kept)),
@@ -265,5 +266,4 @@ def _unpack(path: Path, name: str) -> str:
 
 
 def _lines(path: Path, name: str) -> list[bytes]:
-    text = _load(path, name).tobytes()
-    return text.split(b"\n") if text else []
+    return split_lines(_load(path, name).tobytes())

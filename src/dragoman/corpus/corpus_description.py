@@ -106,7 +106,7 @@ class CorpusDescription:
 def read_description(path: Path) -> CorpusDescription:
     """Read a description and report all its problems at once."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
         raise CorpusError(f"cannot be read ({error.strerror}): check the path", path) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

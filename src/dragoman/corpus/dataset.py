@@ -24,6 +24,7 @@ from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
 from dragoman.files import read_json
+from dragoman.text_lines import read_text_lines
 
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.model"
@@ -173,7 +174,13 @@ class DataSet:
     def text(self, split: Split) -> tuple[list[str], list[str]]:
         """Source and reference sentences of a validation or test set."""
         sides = text_files(self.path, split, self.languages)
-        source, reference = (side.read_text(encoding="utf-8").split("\n")[:-1] for side in sides)
+        source, reference = (read_text_lines(side) for side in sides)
+        pairs = self.manifest.splits[split].pairs
+        if not len(source) == len(reference) == pairs:
+            raise DragomanError(
+                f"{sides[0]} has {len(source):,} lines and {sides[1].name} {len(reference):,}, but the manifest states "
+                f"{pairs:,} pairs: prepare the data set again."
+            )
         return source, reference
 
 

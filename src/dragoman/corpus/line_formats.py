@@ -16,6 +16,7 @@ from dragoman.corpus.language_codes import find_language
 from dragoman.corpus.sources import Languages
 from dragoman.errors import CorpusError
 from dragoman.prefetch import Prefetcher
+from dragoman.text_lines import split_lines
 
 PairIterator = Iterator[tuple[bytes, bytes]]
 
@@ -32,7 +33,7 @@ _SEG_TAG_BYTES = 1024
 def encode_line(text: str) -> bytes:
     """The text as one line of UTF-8: outer line breaks are removed, inner ones and their indents become a space."""
     if "\n" in text or "\r" in text:
-        parts = (part.strip(" \t") for part in text.replace("\r", "\n").split("\n"))
+        parts = (part.strip(" \t") for part in split_lines(text.replace("\r", "\n")))
         text = " ".join(filter(None, parts))
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -43,8 +44,7 @@ def encode_line(text: str) -> bytes:
 class LineReader:
     """The lines of a file, with a count of the lines read so far.
 
-    Only b"\\n" ends a line; one b"\\r" before it is removed. Unicode line separators are part of the text, because
-    two files are aligned by newlines alone.
+    The rule for the ends of lines is that of `split_lines`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,8 +62,8 @@ class LineReader:
         try:
             for block in blocks:
                 text = rest + block
-                lines = text.split(b"\n")
-                rest = lines.pop()
+                end = text.rfind(b"\n") + 1
+                lines, rest = split_lines(text[:end]), text[end:]
                 if len(rest) > MAX_LINE_BYTES:
                     raise CorpusError(
                         f"a line is longer than {MAX_LINE_BYTES >> 20} MiB: write one sentence per line",
@@ -71,22 +71,21 @@ class LineReader:
                         self.lines_read + len(lines) + 1,
                     )
                 if lines:
-                    yield self._strip_lines(lines, has_returns=b"\r" in text)
+                    yield self._take(lines)
         except CompressedFileError as error:
             raise error.after_line(self.lines_read) from None
         finally:
             blocks.close()
         if rest:
-            yield self._strip_lines([rest], has_returns=True)
+            yield self._take(split_lines(rest))
         self.ended = True
 
-    def _strip_lines(self, lines: list[bytes], has_returns: bool) -> list[bytes]:
+    def _take(self, lines: list[bytes]) -> list[bytes]:
+        """Count lines, and remove the byte-order mark of the first."""
         if self.lines_read == 0:
             if lines[0].startswith(_UTF16_BOMS):
                 raise CorpusError("is UTF-16: convert it to UTF-8 with `iconv -f utf-16 -t utf-8`", self.path, 1)
             lines[0] = lines[0].removeprefix(_BOM)
-        if has_returns:
-            lines = [line.removesuffix(b"\r") for line in lines]
         self.lines_read += len(lines)
         return lines
 

@@ -184,9 +184,12 @@ class _Pipeline:
         write_json(self._finished / MANIFEST_FILE, manifest.to_json())
 
     def _read_evaluation(self, sources: Sequence[Source]) -> TextPairs:
-        """Read every line in order, without cleaning: scores must be comparable with published ones."""
+        """Read every line in order, without cleaning: scores must be comparable with published ones.
+
+        Only carriage returns become spaces, which changes no score: other programs take them for the end of a line.
+        """
         return [
-            (source_side.decode(errors="replace"), target_side.decode(errors="replace"))
+            (_decode_evaluation(source_side), _decode_evaluation(target_side))
             for source in sources
             for source_side, target_side in read_pairs(source, self._corpus.languages)
         ]
@@ -198,9 +201,9 @@ class _Pipeline:
             for number, source in enumerate(self._corpus.train):
                 pairs = read_pairs(source, self._corpus.languages)
                 while block := list(itertools.islice(pairs, BLOCK_PAIRS)):
-                    source_lines, target_lines = zip(*block, strict=True)
+                    source_text, target_text = (b"\n".join((*lines, b"")) for lines in zip(*block, strict=True))
                     source_of_block.append(number)
-                    yield self._job, len(source_of_block) - 1, b"\n".join(source_lines), b"\n".join(target_lines)
+                    yield self._job, len(source_of_block) - 1, source_text, target_text
 
         done = 0
         for index, cleaned in enumerate(self._pool.map(clean_block, calls())):
@@ -261,6 +264,10 @@ class _Pipeline:
             with replacing(path) as temporary:
                 temporary.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8", newline="\n")
         return write_evaluation_shard(self._finished / split, tokenizer, pairs)
+
+
+def _decode_evaluation(line: bytes) -> str:
+    return line.decode(errors="replace").replace("\r", " ")
 
 
 def _no_pairs_left(blocks: Sequence[SourceBlock], duplicates: Sequence[RuleCount]) -> CorpusError:

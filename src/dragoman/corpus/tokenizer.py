@@ -46,7 +46,7 @@ def train(words: Counter[str], settings: TokenizerSettings, path: Path) -> None:
     """Train a tokenizer on word counts and write it to `path`. The same counts give the same bytes."""
     with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
         table = Path(folder) / "words.tsv"
-        with table.open("w", encoding="utf-8") as file:
+        with table.open("w", encoding="utf-8", newline="\n") as file:
             for word, count in sorted(words.items()):
                 if word and len(word.encode()) <= _MAX_WORD_BYTES:
                     file.write(f"{word}\t{count}\n")

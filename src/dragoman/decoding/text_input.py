@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TextIO
 
 from dragoman.errors import DragomanError
+from dragoman.text_lines import iterate_lines
 
 
 def open_text(file: str) -> TextIO:
-    """Open a file, or standard input for `-`. Only line feeds end lines, and invalid UTF-8 is replaced, so that no
-    line is lost."""
+    """Open a file, or standard input for `-`, for `iterate_lines`. Invalid UTF-8 is replaced: no line may be lost."""
     try:
         source = sys.stdin.buffer.fileno() if file == "-" else file
         return open(source, encoding="utf-8", errors="replace", newline="\n", closefd=file != "-")
@@ -21,8 +21,8 @@ def open_text(file: str) -> TextIO:
 
 
 def read_lines(path: Path) -> list[str]:
-    with open_text(str(path)) as lines:
-        return [line.removesuffix("\n") for line in lines]
+    with open_text(str(path)) as file:
+        return list(iterate_lines(file))
 
 
 def available_blocks(lines: Iterable[str], max_lines: int) -> Iterator[list[str]]:

@@ -18,14 +18,14 @@ from dragoman.decoding.ctranslate2_translator import (
 )
 from dragoman.decoding.hypotheses import Hypothesis
 from dragoman.decoding.line_translator import LineTranslator, SourceTokens, make_batches
+from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
 from dragoman.model.architecture import Architecture
-from dragoman.model.model_folder import MODEL_FILE, load_model
+from dragoman.model.model_folder import load_model
 from dragoman.model.out_of_memory import is_out_of_memory
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
-from dragoman.run_folder import RunFolder
 from dragoman.settings import DecodingSettings
 
 GPU_BATCH_TOKENS = 131072
@@ -34,8 +34,6 @@ GPU_CACHE_SHARE = 1 / 8
 """Share of a GPU's memory for the key-value cache of a batch. Short sentences need more than estimated, logits of the
 whole vocabulary come on top, and a model in training may need most of the rest."""
 GPU_LOOK_AHEAD = 8192
-CHECKPOINT_PREFERENCE = ("averaged", "best-bleu", "best-loss", "last")
-"""Checkpoints of a run, the preferred one for translation first."""
 
 
 class Translator(LineTranslator):
@@ -112,19 +110,3 @@ def load(path: Path | str, device: str | None = None, **decoding: Any) -> LineTr
     description = loaded.description
     options = override_settings(description.decoding, decoding)
     return Translator(loaded.model, description.tokenizer, options, description.languages)
-
-
-def find_model(path: Path) -> Path:
-    """The model folder: `path` itself, or the best checkpoint of the run in `path`."""
-    folders = [
-        path,
-        *(folder / name for folder in (RunFolder(path).checkpoints, path) for name in CHECKPOINT_PREFERENCE),
-    ]
-    for folder in folders:
-        if (folder / MODEL_FILE).exists():
-            return folder
-    if not path.exists():
-        raise DragomanError(f"There is no model {path}: check the path.")
-    raise DragomanError(
-        f"There is no model in {path}: give a run that has saved a checkpoint, or a folder with a {MODEL_FILE}."
-    )

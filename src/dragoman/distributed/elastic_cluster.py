@@ -184,7 +184,7 @@ class ElasticCluster(Cluster):
             store = TCPStore(LOOPBACK, self._reach_store(present[0]), is_master=False, timeout=QUORUM_TIMEOUT)
             self._group = WorkerProcessGroup(key, store, rank, members, self.device, self.heartbeat, self._report_stall)
         except RuntimeError as error:  # The worker with the store was lost.
-            raise WorkersLostError([(members[0], "connecting")], str(error).splitlines()[0]) from None
+            raise WorkersLostError([(members[0], "connecting")], str(error).partition("\n")[0]) from None
 
     def _reach_store(self, first: "Participant") -> int:
         """A port of this machine that leads to the store of a worker."""

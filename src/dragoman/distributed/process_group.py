@@ -245,5 +245,5 @@ def _has_own_gpus(members: Sequence[Member]) -> bool:
 
 def _first_line(error: Exception) -> str:
     """The first line of a library's error, without the source location and the end that gloo adds."""
-    line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    line = str(error).partition("\n")[0] or type(error).__name__
     return re.sub(r"^\[\S+:\d+\]\s*|\s*GLHF!.*$", "", line)

@@ -6,19 +6,19 @@ state, so a second copy needs no transfer.
 """
 
 import contextlib
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import Member
+from dragoman.files import draft_path
 
 COPIES = 2
 
 
 def find_shared_storage(cluster: Cluster, folder: Path) -> list[int]:
     """For each rank, the lowest rank that writes to the same folder. All workers call this together."""
-    marker = folder / f".seen-{uuid.uuid4().hex}"
+    marker = draft_path(folder / "seen")
     with contextlib.suppress(OSError):  # A full disk counts as not shared.
         folder.mkdir(parents=True, exist_ok=True)
         marker.touch()

@@ -108,7 +108,8 @@ def _find_remedies(conditions: StepConditions, now: StepPrediction) -> list[str]
     """Changes that shorten the step noticeably, best first."""
     if conditions.single_machine:
         return []
-    options = {f"exchange.method={name}": conditions.with_method(name) for name in REMEDY_METHODS}
+    others = [name for name in REMEDY_METHODS if name != conditions.method.name]
+    options = {f"exchange.method={name}": conditions.with_method(name) for name in others}
     options |= {
         f"a link of {name}": conditions.with_bandwidth(bits_per_s)
         for name, bits_per_s in COMMON_LINKS.items()

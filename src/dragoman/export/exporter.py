@@ -4,7 +4,6 @@ An export is one folder, written atomically, that `dragoman translate`, `score` 
 """
 
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
@@ -12,12 +11,12 @@ from typing import Literal, get_args
 from safetensors.torch import save_file
 
 from dragoman.decoding.ctranslate2_translator import CARD_FILE, is_ctranslate2_folder
+from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
-from dragoman.decoding.translator import find_model
 from dragoman.errors import DragomanError
 from dragoman.export import ctranslate2, huggingface
 from dragoman.export.model_card import CardOptions, write_card
-from dragoman.files import publish_folder
+from dragoman.files import draft_path, publish_folder
 from dragoman.model.model_folder import WEIGHTS_FILE, StoredModel, load_model
 
 ExportFormat = Literal["ctranslate2", "huggingface", "safetensors"]
@@ -51,13 +50,13 @@ def export(
             raise DragomanError(f"{out} is not an export and is not replaced: choose another --out.")
     stored = load_model(found)
     out.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    draft = draft_path(out)
+    draft.mkdir()
     try:
         stored.description.write(draft)
         chosen = quantization or (DEFAULT_QUANTIZATION if export_format == "ctranslate2" else "float32")
         _WRITERS[export_format](stored, draft, chosen)
         write_card(draft, found, stored.description, export_format, chosen, card_options or CardOptions())
-        draft.chmod(0o755)  # mkdtemp creates folders that only their owner can read
         publish_folder(draft, out)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -115,8 +115,7 @@ class Agent:
         command = [sys.executable, "-m", module]
         done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
         if done.returncode:
-            lines = done.stderr.strip().splitlines()
-            return {"problem": lines[-1] if lines else f"exit code {done.returncode}"}
+            return {"problem": done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"}
         return dict(json.loads(done.stdout))
 
     def handle_open_probe_server(self, address: str) -> Message:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import torch
 
-from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.dataset import MANIFEST_FILE, DataSet
 from dragoman.errors import DragomanError
 from dragoman.launch.preflight import HostReport, checkpoint_bytes, settings_digest
 from dragoman.model.architecture import Architecture, parameter_count
@@ -51,6 +51,8 @@ def probe(recipe: str, overrides: Sequence[str], data: str, out: str, *, elastic
 
 def complete_data_set(path: Path) -> DataSet:
     """A data set with all its files: an interrupted copy may already have its manifest."""
+    if not (path / MANIFEST_FILE).is_file():
+        raise DragomanError(f"has no data set {path}: use --push to copy it there.")
     data = DataSet(path)
     for name, report in data.manifest.files.items():
         file = path / name

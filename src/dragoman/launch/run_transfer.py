@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from dragoman.files import publish_folder
+from dragoman.files import apply_umask, publish_folder
 from dragoman.run_folder import RunFolder
 from dragoman.training import checkpoint
 
@@ -31,6 +31,7 @@ def receive(run: RunFolder, stream: IO[bytes]) -> None:
         incoming = RunFolder(Path(temporary))
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             archive.extractall(temporary, filter="data")
+        apply_umask(Path(temporary))
         run.checkpoints.mkdir(exist_ok=True)
         for name in checkpoint.names(incoming.checkpoints):
             if checkpoint.find_damage(run.checkpoints / name) is not None:

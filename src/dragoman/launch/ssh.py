@@ -123,5 +123,4 @@ _REMEDIES = (
 
 
 def _last_line(output: str) -> str:
-    lines = output.strip().splitlines()
-    return lines[-1].strip().rstrip(".") if lines else "no reason was given"
+    return output.strip().rpartition("\n")[2].strip().rstrip(".") or "no reason was given"

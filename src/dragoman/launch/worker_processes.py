@@ -16,6 +16,7 @@ import psutil
 
 from dragoman.errors import EXIT_DIVERGED, EXIT_USER_ERROR
 from dragoman.launch.parent_death import die_with
+from dragoman.text_lines import split_lines
 
 GRACE_S = 30.0
 """How long workers may take to save after they were asked to stop."""
@@ -145,7 +146,7 @@ def follow_lines(log: Path, *, latest_only: bool) -> Callable[[], list[str]]:
             added = file.read()
         complete = added[: added.rfind(b"\n") + 1]
         offset += len(complete)
-        lines = complete.decode(errors="replace").splitlines()
+        lines = split_lines(complete.decode(errors="replace"))
         return lines[-1:] if latest_only else lines
 
     return read

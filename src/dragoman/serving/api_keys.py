@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dragoman.errors import DragomanError
 from dragoman.files import write_atomic
+from dragoman.text_lines import read_text_lines
 
 KEY_BYTES = 24
 
@@ -64,7 +65,7 @@ def create_api_key(path: Path, owner: str) -> str:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return read_text_lines(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a UTF-8 text file"
         raise DragomanError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dragoman.decoding.ctranslate2_translator import is_ctranslate2_folder
+from dragoman.decoding.model_choice import find_model
 from dragoman.errors import DragomanError
 from dragoman.serving.translation_service import TranslationService
 
@@ -25,10 +26,9 @@ def load_service(
             if is_ctranslate2_folder(model):
                 exports.append(model)
                 continue
-            if not model.exists():
-                raise DragomanError(f"There is no model {model}: check the path.")
+            found = find_model(model)
             on_export(model)
-            exports.append(_export(model, Path(folder, str(index), model.resolve().name)))
+            exports.append(_export(found, Path(folder, str(index), model.resolve().name)))
         return TranslationService(exports, threads=threads, on_batch=on_batch)
 
 

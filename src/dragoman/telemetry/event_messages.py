@@ -69,6 +69,12 @@ def _checkpoint_message(event: Event) -> EventMessage | None:
                 "continues and older checkpoints are kept: free some disk space.",
                 "error",
             )
+        case events.CheckpointSkipped():
+            return EventMessage(
+                f"The checkpoint of step {count(event.step)} was not kept: another part of this run, which this one "
+                f"cannot reach, has already written {event.ahead} to the same folder.",
+                "warning",
+            )
         case events.CheckpointRejected():
             return EventMessage(
                 f"Checkpoint {event.name} is damaged ({event.reason}): using the previous one.", "warning"

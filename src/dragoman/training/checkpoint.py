@@ -15,24 +15,31 @@ checkpoints/
 """
 
 import hashlib
+import math
 import shutil
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from dragoman.batching.data_loader import Position
 from dragoman.errors import DragomanError
-from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, Event
-from dragoman.files import publish_folder, read_json, remove_drafts, sync_folder, write_json
+from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, CheckpointSkipped, Event
+from dragoman.files import (
+    draft_path,
+    publish_folder,
+    publish_new_folder,
+    read_json,
+    remove_orphaned_drafts,
+    sync_folder,
+    write_json,
+)
 from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription, read_tensors
 from dragoman.settings import CheckpointSettings
 
@@ -58,13 +65,20 @@ class TrainingState:
     stale_evaluations: int = 0
     """Evaluations in a row without a better value."""
     loss: float | None = None
-    """Validation loss at this step, if it was evaluated."""
+    """Validation loss at this step, if it was evaluated and is finite."""
     elapsed_s: float = 0.0
     """Training time since the start of the run, resumes included."""
+    worlds: tuple[str, ...] = ()
+    """The worlds that trained up to this step, each with a name of its own; the last one is the present world."""
 
     @classmethod
     def from_json(cls, content: Any) -> "TrainingState":
-        return cls(**{**content, "position": Position(**content["position"])})
+        position, worlds = Position(**content["position"]), tuple(content.get("worlds", ()))
+        return cls(**{**content, "position": position, "worlds": worlds})
+
+    def in_world(self, world: str) -> "TrainingState":
+        """The same state in the present world."""
+        return self if world in self.worlds[-1:] else replace(self, worlds=(*self.worlds, world))
 
 
 @dataclass(frozen=True)
@@ -107,7 +121,8 @@ class Checkpoints:
         self._keep_best = settings.average if settings.average_of == "best" else 0
         self._record = record
         self._writer: threading.Thread | None = None
-        self._drafts_removed = False
+        self._is_behind = False
+        """True if the last checkpoint was skipped, because another part of a split world was ahead."""
         self.failure = ""
         """The reason why the last checkpoint could not be written; empty if it was."""
 
@@ -124,8 +139,8 @@ class Checkpoints:
         """Raise if the last checkpoint of the run could not be written."""
         if self.failure:
             raise DragomanError(
-                f"The last checkpoint could not be written ({self.failure}): free space for {self.folder} and repeat "
-                "the command; it resumes from the newest checkpoint."
+                f"The last checkpoint could not be written ({self.failure}): fix that, for example free space for "
+                f"{self.folder}, and repeat the command; it resumes from the newest checkpoint."
             )
 
     def wait(self) -> None:
@@ -137,7 +152,7 @@ class Checkpoints:
     def _write(self, snapshot: Snapshot, links: Sequence[str], stall_s: float) -> None:
         started = time.perf_counter()
         name = folder_name(snapshot.state.step)
-        draft = self.folder / f".{name}.{uuid.uuid4().hex[:8]}"
+        draft = draft_path(self.folder / name)
         try:
             draft.mkdir()
             for file, tensors in snapshot.files().items():
@@ -145,25 +160,46 @@ class Checkpoints:
             self._description.write(draft)
             write_json(draft / STATE_FILE, asdict(snapshot.state))
             write_json(draft / CHECKSUMS_FILE, _checksums(draft))
-            publish_folder(draft, self.folder / name)
-            for link in (LAST, *links):
-                replace_link(self.folder / link, name)
-            self._prune()
-        except (OSError, SafetensorError) as error:
+            files = {file.name: file.stat().st_size for file in sorted(draft.iterdir())}
+            published = self._publish(draft, snapshot.state)
+            if published:
+                for link in (LAST, *links):
+                    replace_link(self.folder / link, name)
+                self._prune()
+        except Exception as error:  # Any kind: an error that this thread does not report is lost.
             self._fail(snapshot.state.step, draft, error)
             return
         self.failure = ""
-        files = {file.name: file.stat().st_size for file in sorted((self.folder / name).iterdir())}
-        self._record(
-            CheckpointSaved(
-                step=snapshot.state.step,
-                name=name,
-                size_bytes=sum(files.values()),
-                files=files,
-                stall_s=stall_s,
-                write_s=time.perf_counter() - started,
+        if published:
+            self._record(
+                CheckpointSaved(
+                    step=snapshot.state.step,
+                    name=name,
+                    size_bytes=sum(files.values()),
+                    files=files,
+                    stall_s=stall_s,
+                    write_s=time.perf_counter() - started,
+                )
             )
-        )
+
+    def _publish(self, draft: Path, state: TrainingState) -> bool:
+        """Give a complete checkpoint its name, unless another part of a split world is ahead in this folder.
+
+        When the parts are joined again, all take over the state that is ahead, so that one is kept. The part that is
+        behind reports it, once, and writes again when it is ahead itself, or in the next common world.
+        """
+        path = self.folder / folder_name(state.step)
+        ahead = _ahead_in_another_world(self.folder, state)
+        if ahead is None and not publish_new_folder(draft, path):
+            ahead = _ahead_in_another_world(self.folder, state)  # It may just have published this step.
+            if ahead is None:
+                publish_folder(draft, path)  # The earlier one is damaged, or from before a rollback.
+        if ahead is not None:
+            shutil.rmtree(draft)
+            if not self._is_behind:
+                self._record(CheckpointSkipped(step=state.step, ahead=ahead))
+        self._is_behind = ahead is not None
+        return not self._is_behind
 
     def _prune(self) -> None:
         """Remove all checkpoints but the newest, the targets of links, and the best ones that are to be averaged."""
@@ -172,14 +208,13 @@ class Checkpoints:
         kept = {*present[: self._keep_last], *best(self.folder, self._keep_best), *linked}
         for name in present:
             if name not in kept:
-                shutil.rmtree(self.folder / name)
+                # On shared storage, another writer may be removing it, too.
+                shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def start_writing(self) -> None:
-        """Prepare the folder as its only writer: remove the drafts of a killed writer, once."""
+        """Prepare the folder: remove the drafts of killed writers."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not self._drafts_removed:
-            remove_drafts(self.folder)
-        self._drafts_removed = True
+        remove_orphaned_drafts(self.folder)
 
     def newest_valid(self) -> Path | None:
         """The newest checkpoint with correct checksums. Damaged ones are reported and skipped."""
@@ -192,15 +227,15 @@ class Checkpoints:
 
     def write_average(self, step: int, chosen: Sequence[str]) -> Path | None:
         """Write a model with the mean of several checkpoints' weights; None if it could not be written."""
-        draft = self.folder / f".{AVERAGED}.{uuid.uuid4().hex[:8]}"
+        draft = draft_path(self.folder / AVERAGED)
         try:
             draft.mkdir()
             save_file(average([self.folder / name for name in chosen]), draft / WEIGHTS_FILE)
             self._description.write(draft)
-            write_json(draft / STATE_FILE, {"step": step, "average_of": list(chosen)})
+            write_json(draft / STATE_FILE, _average_state(step, chosen))
             write_json(draft / CHECKSUMS_FILE, _checksums(draft))
             publish_folder(draft, self.folder / AVERAGED)
-        except (OSError, SafetensorError) as error:
+        except Exception as error:
             self._fail(step, draft, error)
             return None
         return self.folder / AVERAGED
@@ -208,7 +243,7 @@ class Checkpoints:
     def _fail(self, step: int, draft: Path, error: Exception) -> None:
         """Remove the draft and report the failure: training continues."""
         shutil.rmtree(draft, ignore_errors=True)
-        self.failure = getattr(error, "strerror", None) or str(error)
+        self.failure = getattr(error, "strerror", None) or str(error) or type(error).__name__
         self._record(CheckpointFailed(step=step, reason=self.failure))
 
 
@@ -223,13 +258,31 @@ def best(folder: Path, count: int) -> list[str]:
     """Names of the checkpoints with the lowest validation loss, best first."""
     if count == 0:
         return []
-    losses = {name: read_json(folder / name / STATE_FILE)["loss"] for name in names(folder)}
-    return sorted((name for name, loss in losses.items() if loss is not None), key=lambda name: losses[name])[:count]
+    losses = {name: _read_state(folder / name).get("loss") for name in names(folder)}
+    finite = {name: loss for name, loss in losses.items() if loss is not None and math.isfinite(loss)}
+    return sorted(finite, key=lambda name: finite[name])[:count]
+
+
+def _ahead_in_another_world(folder: Path, state: TrainingState) -> str | None:
+    """The newest checkpoint, if it is intact, as far as `state` or further, and not from a world of its past."""
+    newest = next(iter(names(folder)), "")
+    if newest < folder_name(state.step):
+        return None
+    worlds = _read_state(folder / newest).get("worlds")
+    return newest if worlds and worlds[-1] not in state.worlds and find_damage(folder / newest) is None else None
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    """The state of a checkpoint; empty if it is damaged."""
+    try:
+        return dict(read_json(folder / STATE_FILE))
+    except (DragomanError, OSError):
+        return {}
 
 
 def replace_link(link: Path, target: str) -> None:
     """Create or replace a symbolic link atomically."""
-    draft = link.with_name(f".{link.name}.{uuid.uuid4().hex[:8]}")
+    draft = draft_path(link)
     draft.symlink_to(target)
     draft.replace(link)
     sync_folder(link.parent)
@@ -260,6 +313,16 @@ def load(folder: Path) -> Snapshot:
     present = [file for file in (WEIGHTS_FILE, TRAINED_FILE, OPTIMIZER_FILE) if (folder / file).exists()]
     state = TrainingState.from_json(read_json(folder / STATE_FILE))
     return Snapshot.from_files(state, {file: read_tensors(folder / file) for file in present})
+
+
+def is_average_of(folder: Path, step: int, chosen: Sequence[str]) -> bool:
+    """True if the average of these checkpoints of a run has been written, and is intact."""
+    averaged = folder / AVERAGED
+    return _read_state(averaged) == _average_state(step, chosen) and find_damage(averaged) is None
+
+
+def _average_state(step: int, chosen: Sequence[str]) -> dict[str, Any]:
+    return {"step": step, "average_of": list(chosen)}
 
 
 def average(folders: Sequence[Path]) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ def save_average(
 ) -> CheckpointsAveraged | None:
     """Average the newest or the best checkpoints: the main worker writes, all evaluate.
 
-    None if there is nothing to average: not asked for, no checkpoints, or the last one could not be written.
+    None if there is nothing to average: not asked for, no checkpoints, averaged before, or the last one not written.
     """
     if not settings.average:
         return None
@@ -36,7 +36,8 @@ def save_average(
         folder = checkpoints.folder
         names = checkpoint.names(folder) if newest else checkpoint.best(folder, settings.average)
         names = names[: settings.average]
-        written = checkpoints.write_average(step, names) if names else None
+        is_new = not checkpoint.is_average_of(folder, step, names)  # A finished run may be started again.
+        written = checkpoints.write_average(step, names) if names and is_new else None
         if written is None:
             names = []
         else:

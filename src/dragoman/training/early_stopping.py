@@ -1,9 +1,10 @@
-"""Early stopping: the best validation values so far, and the number of evaluations without a better one."""
+"""Early stopping: the best validation values so far, the number of evaluations without a better one, and the end."""
 
+import math
 from dataclasses import replace
 
 from dragoman.events import EvaluationDone
-from dragoman.settings import EvaluationSettings
+from dragoman.settings import EvaluationSettings, Settings
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import TrainingState
 
@@ -16,10 +17,19 @@ def update_best(
 ) -> tuple[TrainingState, list[str]]:
     """The state after an evaluation, and the links (best-loss, best-bleu) that move to this step's checkpoint."""
     values = {"loss": evaluation.nll, "bleu": evaluation.bleu, "chrf": evaluation.chrf}
-    better = {name: value for name, value in values.items() if value is not None and _is_better(state, name, value)}
+    # No comparison with NaN is true: as the first value, it would stay the best for ever.
+    finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
+    better = {name: value for name, value in finite.items() if _is_better(state, name, value)}
     stale = 0 if patience_metric in better else state.stale_evaluations + 1
-    after = replace(state, best={**state.best, **better}, loss=evaluation.nll, stale_evaluations=stale)
+    after = replace(state, best={**state.best, **better}, loss=finite.get("loss"), stale_evaluations=stale)
     return after, [link for name, link in _LINKS.items() if name in better]
+
+
+def reason_to_end(state: TrainingState, settings: Settings) -> str | None:
+    """The reason to end a run before its next step, also if it had ended before and is started again."""
+    if patience_exhausted(state, settings.evaluation):
+        return "patience"
+    return "finished" if state.step >= settings.training.steps else None
 
 
 def patience_exhausted(state: TrainingState, settings: EvaluationSettings) -> bool:
@@ -28,6 +38,6 @@ def patience_exhausted(state: TrainingState, settings: EvaluationSettings) -> bo
 
 def _is_better(state: TrainingState, metric: str, value: float) -> bool:
     best = state.best.get(metric)
-    if best is None:
+    if best is None or not math.isfinite(best):
         return True
     return value > best if metric in HIGHER_IS_BETTER else value < best

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Protocol
@@ -49,24 +50,22 @@ class Evaluator:
 
     def evaluate(self, model: Transformer, step: int) -> EvaluationDone:
         started = time.perf_counter()
-        model.eval()
-        with torch.inference_mode():
+        with torch.inference_mode(), _evaluation_mode(model):
             loss_sum, nll_sum, tokens = self._losses(model)
             translations = self._translate(model)
-        model.train()
         nll = nll_sum / tokens
         quality, samples = None, []
         if translations:
-            sources, references = self.data.text("valid")
+            sources, references = (side[: len(translations)] for side in self.data.text("valid"))
             # Every worker has all translations; scoring them once is enough.
             scores = None
             if self.cluster.is_main:
-                scores = asdict(self.scorer.score(translations, references[: len(translations)]))
+                scores = asdict(self.scorer.score(translations, references))
             quality = Quality(**self.cluster.broadcast_json(scores))
             samples = [
                 {"source": source, "reference": reference, "translation": translation}
                 for source, reference, translation in islice(
-                    zip(sources, references, translations, strict=False), self.settings.evaluation.samples
+                    zip(sources, references, translations, strict=True), self.settings.evaluation.samples
                 )
             ]
         return EvaluationDone(
@@ -114,4 +113,16 @@ class Evaluator:
         rank, world_size = self.cluster.rank, self.cluster.world_size
         with self.precision.autocast():
             parts = self.cluster.all_gather_json(self.scorer.translate(model, lines[rank::world_size]))
+        assert sum(map(len, parts)) == len(lines), "each line has one translation"
         return [parts[number % world_size][number // world_size] for number in range(len(lines))]
+
+
+@contextmanager
+def _evaluation_mode(model: Transformer) -> Iterator[None]:
+    """Turn dropout off, and on again if a worker is lost meanwhile: the survivors continue to train this model."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

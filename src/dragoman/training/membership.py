@@ -125,6 +125,7 @@ class Membership:
         if cluster.survives_losses:
             refuse_mismatched(cluster, self._fingerprint, state.step)
         self._catch_up(ReplicaProgress(state.step, complete, self._history))
+        self._replica.state = self._replica.state.in_world(self._history)
         self.storage = find_shared_storage(cluster, self._checkpoints.folder)
         self._checkpoint_writers = choose_checkpoint_writers(self.storage, cluster.members)
         if self.writes_checkpoints:
@@ -228,7 +229,8 @@ class Membership:
                 "lower schedule.learning_rate, raise schedule.warmup_steps, or set optimizer.clip_norm."
             )
         factor = state.learning_rate_factor * ROLLBACK_FACTOR
-        self._replica.state = replace(self._replica.state, learning_rate_factor=factor, rollbacks=state.rollbacks + 1)
+        state_after = self._replica.state.in_world(self._history)
+        self._replica.state = replace(state_after, learning_rate_factor=factor, rollbacks=state.rollbacks + 1)
         self._replica.step_complete, self._step_log.consecutive_skips = True, 0
         self._open_batches()
         self._record(RolledBack(from_step=state.step, to_step=self._replica.state.step, learning_rate_factor=factor))

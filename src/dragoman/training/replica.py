@@ -32,6 +32,9 @@ class Replica:
     state: TrainingState = field(default_factory=TrainingState)
     step_complete: bool = True
     """True once all work due after the last step (evaluation, checkpoint) is done."""
+    _has_trained: bool = False
+    _uncounted_s: float = 0.0
+    """Time before the first step of this process."""
 
     def snapshot(self) -> Snapshot:
         """A copy on the CPU that training no longer touches."""
@@ -49,7 +52,7 @@ class Replica:
             for name, tensor in snapshot.weights.items():
                 self.ema.weights[name].copy_(tensor)
         self.exchange.load_state_dict(snapshot.optimizer)
-        self.state, self.step_complete = snapshot.state, step_complete
+        self.state, self.step_complete, self._uncounted_s = snapshot.state, step_complete, 0.0
 
     @property
     def weights(self) -> list[Tensor]:
@@ -72,6 +75,7 @@ class Replica:
         self, learning_rate: float, clip_norm: float, loss: Tensor, norm: Tensor, is_finite: bool | None
     ) -> None:
         """Update the weights, unless the step is not finite; None: only the device knows yet."""
+        self._has_trained = True
         learning_rate *= self.exchange.learning_rate_factor
         if is_finite is None:
             self.optimizer.clip_and_step_if_finite(learning_rate, loss, norm, clip_norm)
@@ -87,7 +91,11 @@ class Replica:
         return stats
 
     def add_elapsed(self, seconds: float) -> None:
-        self.state = replace(self.state, elapsed_s=self.state.elapsed_s + seconds)
+        """Add training time. It counts once there is a step: repeating a finished run trains nothing."""
+        self._uncounted_s += seconds
+        if self._has_trained:
+            self.state = replace(self.state, elapsed_s=self.state.elapsed_s + self._uncounted_s)
+            self._uncounted_s = 0.0
 
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:

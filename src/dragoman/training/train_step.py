@@ -94,7 +94,7 @@ class TrainStep:
             except RuntimeError as error:
                 if not is_out_of_memory(error) or len(micro_batches) >= len(batch.pairs):
                     raise
-                reason = str(error).splitlines()[0]
+                reason = str(error).partition("\n")[0]
             # Outside of the handler: there, the traceback would keep the failed pass and its memory alive.
             self._model.zero_grad()
             limit = self._loader.micro_batch_tokens = max(1, limit // 2)

@@ -28,7 +28,7 @@ from dragoman.telemetry.step_timing import Part, StepTimer
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.checkpoint_averaging import save_average
 from dragoman.training.due_work import DueWork, due_after
-from dragoman.training.early_stopping import patience_exhausted, update_best
+from dragoman.training.early_stopping import patience_exhausted, reason_to_end, update_best
 from dragoman.training.evaluation import Evaluator, TranslationScorer
 from dragoman.training.fingerprint import Fingerprint
 from dragoman.training.membership import Membership
@@ -104,8 +104,8 @@ class Trainer:
         stats = None
         if replica.step_complete:  # Otherwise workers were lost after a step, and only the work due after it is left.
             step = replica.state.step + 1
-            if step > self._settings.training.steps:
-                return self._finish("finished")
+            if (reason := reason_to_end(replica.state, self._settings)) is not None:
+                return self._finish(reason)
             timer.enter("data")
             batch = next(self._batches)
             timer.enter("compute")

@@ -28,8 +28,9 @@ from dragoman.training.fingerprint import Fingerprint, require_equal
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
 
-FIXED_SECTIONS = ("model", "batch")
-"""Settings that must not change during a run: the shape of the weights, and the plan that the position refers to."""
+FIXED_SETTINGS: dict[str, bool | set[str]] = {"model": True, "batch": True, "optimizer": {"algorithm"}}
+"""Settings that must not change during a run: the shape of the weights, the plan that the position refers to, and the
+meaning of the optimizer's state."""
 
 MakeScorer = Callable[[Settings, DataSet], TranslationScorer]
 OpenSinks = Callable[[RunFolder, Settings, Event], Sequence[Sink]]
@@ -120,7 +121,7 @@ def _open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
 
 def _changed_settings(earlier: Settings, now: Settings) -> list[str]:
     def flat(settings: Settings) -> dict[str, Any]:
-        dump = settings.model_dump(include=set(FIXED_SECTIONS))
+        dump = settings.model_dump(include=FIXED_SETTINGS)
         return {f"{section}.{name}": value for section, part in dump.items() for name, value in part.items()}
 
     before, after = flat(earlier), flat(now)

@@ -8,6 +8,7 @@ from functools import cache
 
 from dragoman.corpus.demo.clause_structure import Agreement, Case, Determiner, Person
 from dragoman.corpus.demo.lexicon import Adjective, Modal, Noun, Verb
+from dragoman.text_lines import split_lines
 
 CASES = (Case.NOMINATIVE, Case.ACCUSATIVE, Case.DATIVE, Case.GENITIVE)
 COLUMNS = ("m", "f", "n", "pl")
@@ -15,7 +16,7 @@ COLUMNS = ("m", "f", "n", "pl")
 
 def read_table(text: str) -> dict[tuple[Case, str], str]:
     """Parse a table of forms or endings, by case and column."""
-    rows = [line.split() for line in text.strip().splitlines()]
+    rows = [line.split() for line in split_lines(text.strip())]
     return {
         (case, column): "" if form == "-" else form
         for case, row in zip(CASES, rows, strict=True)

@@ -139,7 +139,7 @@ class Lexicon:
 @cache
 def load_lexicon() -> Lexicon:
     """The shipped lexicon, read once per process."""
-    data = tomllib.loads(LEXICON_PATH.read_text(encoding="utf-8"))
+    data = tomllib.loads(LEXICON_PATH.read_bytes().decode())
     kinds: dict[str, tuple[Referent, ...]] = {}
     for kind, entries in data["noun"].items():
         kinds[kind] = tuple(_noun(en, kind, entry) for en, entry in entries.items())

@@ -27,4 +27,4 @@ def to_script_json(content: Any) -> str:
 
 
 def _read(name: str) -> str:
-    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files(__name__).joinpath(name).read_bytes().decode()

@@ -1,0 +1,52 @@
+"""The choice of a run's checkpoint to translate with. Needs no torch."""
+
+import warnings
+from pathlib import Path
+
+from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
+from dragoman.errors import DragomanError, DragomanWarning
+from dragoman.files import read_json
+from dragoman.run_folder import RunFolder
+
+CHECKPOINT_PREFERENCE = ("averaged", "best-bleu", "best-loss", "last")
+"""Checkpoints of a run, the preferred one for translation first."""
+_STATE_FILE = "state.json"
+
+
+def find_model(path: Path) -> Path:
+    """The model folder: `path` itself, or the best checkpoint of the run in `path`.
+
+    An average that was made before the run went on is left out, with a warning.
+    """
+    if not path.exists():
+        raise DragomanError(f"There is no model {path}: check the path.")
+    if (path / DESCRIPTION_FILE).exists():
+        return path
+    for folder in (RunFolder(path).checkpoints, path):
+        present = [folder / name for name in CHECKPOINT_PREFERENCE if (folder / name / DESCRIPTION_FILE).exists()]
+        if present:
+            return _prefer_current(present)
+    raise DragomanError(
+        f"There is no model in {path}: give a run that has saved a checkpoint, or a folder with a {DESCRIPTION_FILE}."
+    )
+
+
+def _prefer_current(checkpoints: list[Path]) -> Path:
+    """The first checkpoint, or the second if the first is the average of an earlier part of the run."""
+    first, newest = checkpoints[0], checkpoints[-1]
+    averaged_step, newest_step = _step_of(first), _step_of(newest)
+    if averaged_step is None or newest_step is None or first.name != "averaged" or averaged_step >= newest_step:
+        return first
+    warnings.warn(
+        f"{first} averages checkpoints up to step {averaged_step:,}, but the run has gone on to step {newest_step:,}: "
+        f"using {checkpoints[1].name} instead.",
+        DragomanWarning,
+        stacklevel=3,
+    )
+    return checkpoints[1]
+
+
+def _step_of(checkpoint: Path) -> int | None:
+    """The step at which a checkpoint was written; None for a model that does not record it."""
+    path = checkpoint / _STATE_FILE
+    return int(read_json(path)["step"]) if path.exists() else None
