@@ -220,7 +220,7 @@ def test_dropout_masks_of_a_gpu_are_those_of_a_cpu() -> None:
 
 
 @kinds
-def test_a_captured_step_has_the_dropout_of_the_plain_one_in_other_micro_batches(architecture: Architecture) -> None:
+def test_kernels_have_the_dropout_of_plain_micro_batches(architecture: Architecture) -> None:
     """The loss and the gradients of a batch in bf16 with kernels, and of its halves in float32 without."""
     torch.manual_seed(0)
     model = Transformer(architecture).to(GPU).train()
@@ -234,7 +234,7 @@ def test_a_captured_step_has_the_dropout_of_the_plain_one_in_other_micro_batches
         sum(losses).backward()
         results.append([sum(losses).detach(), *(parameter.grad for parameter in model.parameters())])
     for ours, theirs in zip(*results, strict=True):
-        assert relative_error(ours, theirs) < 0.1  # Rounding differs; with other masks it would be about 0.5.
+        assert relative_error(ours, theirs) < 0.2  # Rounding differs; with other masks it would be about 0.5.
 
 
 @kinds
