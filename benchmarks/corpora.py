@@ -35,8 +35,8 @@ def prepare_demo(out: Path, recipe: str) -> DataSet:
     return DataSet(out)
 
 
-def prepare_multi30k(out: Path, recipe: str) -> DataSet:
+def prepare_multi30k(out: Path, recipe: str, corpora: Path = CORPORA) -> DataSet:
     """Multi30k from raw text, with its own validation set."""
-    valid = ",".join(map(str, split_files(MULTI30K, "valid")))
-    run_dragoman("prepare", *split_files(MULTI30K, "train"), "--valid", valid, "--recipe", recipe, "--out", out)
+    train, valid = (split_files(MULTI30K, split, corpora) for split in ("train", "valid"))
+    run_dragoman("prepare", *train, "--valid", ",".join(map(str, valid)), "--recipe", recipe, "--out", out)
     return DataSet(out)

@@ -251,7 +251,7 @@ def measure_data_wait(bench: GpuBench) -> Iterator[Figure]:
     in_memory = [next(prefetcher) for _ in range(60)]
 
     def train_s(worker_batches: Iterator[WorkerBatch]) -> float:
-        return measure_s(lambda: [train_step(next(worker_batches), 1, 0) for _ in range(60)], "cuda")
+        return measure_s(lambda: [train_step(next(worker_batches), 1) for _ in range(60)], "cuda")
 
     train_s(iter(in_memory))
     in_memory_s = min(train_s(iter(in_memory)) for _ in range(2))
@@ -269,7 +269,7 @@ def profile_step(bench: GpuBench) -> Iterator[Figure]:
 
     def run_steps(count: int) -> None:
         for batch in worker_batches[:count]:
-            train_step(batch, 1, 0)
+            train_step(batch, 1)
 
     run_steps(20)
     pass_ms = 1e3 * measure_s(lambda: run_steps(20), "cuda") / 20

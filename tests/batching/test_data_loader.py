@@ -3,6 +3,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dragoman.batching.data_loader import BatchStream, DataLoader, Position
 from dragoman.corpus.shards import OFFSET_DTYPE, Pairs
@@ -19,7 +21,7 @@ def batches_of(data, position=Position(), shares=(1.0,), rank=0, count=20, **opt
 
 def test_decoder_inputs_are_the_targets_shifted_right(data):
     pairs = data.pairs("train")
-    batch = make_loader(data)._to_tensors(np.array([3, 8]))
+    batch = make_loader(data)._to_tensors(np.array([3, 8]), np.zeros((2, 2), np.int64))
     source, target = (np.concatenate([pairs[3][side], pairs[8][side]]) for side in (0, 1))
     assert batch.source.tokens.tolist() == source.tolist()
     assert batch.labels.tolist() == target.tolist()
@@ -59,11 +61,45 @@ def test_workers_split_a_batch_and_agree_on_its_tokens(data):
 def test_micro_batches_have_all_pairs_and_respect_the_limit(data, micro_batch_tokens):
     for batch in batches_of(data, micro_batch_tokens=micro_batch_tokens, count=5):
         labels = torch.cat([micro_batch.labels for micro_batch in batch.micro_batches])
-        whole = make_loader(data)._to_tensors(batch.pairs).labels
+        whole = make_loader(data)._to_tensors(batch.pairs, batch.first_places).labels
         assert torch.equal(labels, whole)
         for micro_batch in batch.micro_batches:
             tokens = max(micro_batch.labels.numel(), micro_batch.source.tokens.numel())
             assert tokens <= micro_batch_tokens or micro_batch.target.layout.sentences == 1
+
+
+def places_of(batches):
+    """The places of the source and target tokens of each pair in the shares of all workers of a batch."""
+    places = {}
+    for batch in batches:
+        parts = zip(*(_places_of_side(batch, side) for side in ("source", "target")), strict=True)
+        places.update(zip(batch.pairs.tolist(), parts, strict=True))
+    return places
+
+
+def _places_of_side(batch, side):
+    for micro_batch in batch.micro_batches:
+        layout = getattr(micro_batch, side).layout
+        for first, end in itertools.pairwise(layout.cu_seqlens.tolist()):
+            if first < end:
+                yield layout.places[first:end].tolist()
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    shares=st.lists(st.floats(0.1, 10), min_size=1, max_size=4),
+    micro_batch_tokens=st.integers(1, 600),
+    fixed_sizes=st.booleans(),
+    number=st.integers(0, 20),
+)
+def test_places_of_tokens_depend_on_the_global_batch_alone(data, shares, micro_batch_tokens, fixed_sizes, number):
+    whole = next(make_loader(data).batches(Position(0, number), [1.0], 0))
+    loader = DataLoader(data.pairs("train"), data.tokenizer, 300, 1, micro_batch_tokens, fixed_sizes=fixed_sizes)
+    parts = [next(loader.batches(Position(0, number), shares, rank)) for rank in range(len(shares))]
+    expected = places_of([whole])
+    assert places_of(parts) == expected
+    for side, tokens in ((0, whole.source_tokens), (1, whole.target_tokens)):
+        assert sorted(itertools.chain(*(places[side] for places in expected.values()))) == list(range(tokens))
 
 
 @pytest.mark.parametrize("shares", [(1.0,), (3.0, 1.0)])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dragoman.batching.packed_batch import SequenceLayout, pack
 from dragoman.model.attention import attend, rotate, rotation_at
+from dragoman.model.dropout import Dropout, draw_seeds, seed_dropout
 
 HEADS, HEAD_SIZE = 2, 8
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -87,10 +88,14 @@ def test_dropout_of_attention_weights_keeps_the_expectation() -> None:
     counts = [5, 3]
     q, k, v = (random_heads(sum(counts)).detach() for _ in range(3))
     layout = layout_of(counts)
-    draws = torch.stack([attend(q, k, v, layout, layout, causal=True, dropout_rate=0.2) for _ in range(4000)])
+    drop, draws = Dropout(0.2), []
+    seeds = seed_dropout(drop, torch.device("cpu"))
+    for step in range(4000):
+        draw_seeds(seeds, 1, step)
+        draws.append(attend(q, k, v, layout, layout, causal=True, drop=drop))
     expected = attend(q, k, v, layout, layout, causal=True)
-    assert draws.std(0).max() > 0.05
-    torch.testing.assert_close(draws.mean(0), expected, atol=0.06, rtol=0)
+    assert torch.stack(draws).std(0).max() > 0.05
+    torch.testing.assert_close(torch.stack(draws).mean(0), expected, atol=0.06, rtol=0)
 
 
 def test_trailing_empty_sentences_change_nothing_and_give_no_nan() -> None:

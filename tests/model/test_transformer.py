@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dragoman.batching.packed_batch import IGNORED_LABEL, Batch, pack_sentences
+from dragoman.batching.packed_batch import IGNORED_LABEL, Batch, pack, pack_sentences
 from dragoman.model.architecture import Architecture, architecture_of, parameter_count
 from dragoman.model.attention import rotation_at
+from dragoman.model.dropout import draw_seeds, seed_dropout
 from dragoman.model.transformer import Transformer
 from dragoman.recipe import recipe_names
 
@@ -30,6 +31,7 @@ KINDS = {
     "modern": MODERN,
     "modern with qk_norm": MODERN.replaced(qk_norm=True),
 }
+DROPOUT = {"dropout": 0.2, "attention_dropout": 0.2, "activation_dropout": 0.2}
 kinds = pytest.mark.parametrize("architecture", KINDS.values(), ids=KINDS.keys())
 
 
@@ -48,7 +50,19 @@ def make_model(architecture: Architecture, seed: int = 0) -> Transformer:
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
+    draw_seeds(seed_dropout(model, torch.device("cpu")), seed, step=1)
     return model
+
+
+def part_of(pairs: Pairs, chosen: Sequence[int]) -> Batch:
+    """Some pairs of a global batch, in any order."""
+    batch = make_batch([pairs[number] for number in chosen])
+    sides = []
+    for packed, side in ((batch.source, 0), (batch.target, 1)):
+        lengths = torch.tensor([len(pair[side]) for pair in pairs])
+        first_places = lengths.cumsum(0) - lengths
+        sides.append(pack(packed.tokens, lengths[list(chosen)], first_places[list(chosen)]))
+    return Batch(*sides, batch.labels)
 
 
 def test_logits_loss_and_gradients_equal_those_of_hugging_faces_m2m100() -> None:
@@ -138,6 +152,46 @@ def test_the_output_of_a_sentence_does_not_depend_on_the_others(architecture: Ar
     together = model.hidden(make_batch(pairs)).split([len(translation) for _, translation in pairs])
     for pair, expected in zip(pairs, together, strict=True):
         torch.testing.assert_close(model.hidden(make_batch([pair])), expected, atol=2e-5, rtol=1e-4)
+
+
+@kinds
+@settings(max_examples=20)
+@given(pairs=st.lists(st.tuples(sentences, sentences), min_size=2, max_size=6), data=st.data())
+def test_dropout_of_a_pair_does_not_depend_on_the_pairs_it_is_computed_with(
+    architecture: Architecture, pairs: Pairs, data: st.DataObject
+) -> None:
+    model = make_model(architecture.replaced(**DROPOUT)).train()
+    together = model.hidden(make_batch(pairs)).split([len(translation) for _, translation in pairs])
+    order = data.draw(st.permutations(range(len(pairs))))
+    cut = data.draw(st.integers(1, len(pairs) - 1))
+    for chosen in (order[:cut], order[cut:]):
+        expected = torch.cat([together[number] for number in chosen])
+        torch.testing.assert_close(model.hidden(part_of(pairs, chosen)), expected, atol=2e-5, rtol=1e-4)
+
+
+@kinds
+def test_micro_batches_add_up_to_the_loss_and_the_gradients_of_the_batch_with_dropout(
+    architecture: Architecture,
+) -> None:
+    model = make_model(architecture.replaced(**DROPOUT)).train()
+    results = []
+    for parts in ([[0, 1, 2]], [[2], [1, 0]]):
+        model.zero_grad()
+        losses = [model(part_of(PAIRS, chosen), smoothing=0.1)[0] for chosen in parts]
+        sum(losses).backward()
+        results.append([sum(losses), *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(results[1], results[0], atol=1e-4, rtol=1e-4)
+
+
+def test_each_step_and_each_seed_has_its_own_dropout() -> None:
+    model = make_model(SMALLEST.replaced(**DROPOUT)).train()
+    seeds = seed_dropout(model, torch.device("cpu"))
+    outputs = []
+    for run_seed, step in ((1, 1), (1, 2), (2, 1), (1, 1)):
+        draw_seeds(seeds, run_seed, step)
+        outputs.append(model.hidden(make_batch(PAIRS)))
+    assert torch.equal(outputs[3], outputs[0])
+    assert not any(torch.allclose(output, outputs[0], atol=0.01) for output in outputs[1:3])
 
 
 @kinds

@@ -33,7 +33,9 @@ TIMEOUT_S = 240.0
 WORKERS = {"a": 0, "b": 1, "c": 2}
 # With a higher learning rate, rounding differences of the all-reduce would grow over many steps and show in the losses.
 EXACT_SETTINGS = (
-    "model.dropout=0",
+    "model.dropout=0.1",
+    "model.attention_dropout=0.1",
+    "model.activation_dropout=0.1",
     "schedule.learning_rate=0.00005",
     "evaluation.bleu=false",
     "evaluation.every=100000",

@@ -25,7 +25,7 @@ pytestmark = [
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "machines"
 ENDLESS = ("training.steps=100000", "evaluation.every=100000", "checkpoint.every=100000")
-QUIET = ("evaluation.bleu=false", "model.dropout=0", "exchange.method=plain")
+QUIET = ("evaluation.bleu=false", "model.dropout=0.1", "exchange.method=plain")
 
 
 def needs_programs(*programs: str) -> pytest.MarkDecorator:

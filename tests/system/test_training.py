@@ -27,7 +27,10 @@ from ..small import TINY
 pytestmark = pytest.mark.system
 
 
-EXACT_SETTINGS = ("model.dropout=0", "training.steps=50", "evaluation.every=50", "evaluation.bleu=false")
+EXACT_SETTINGS = (
+    "model.dropout=0.1", "model.attention_dropout=0.1", "model.activation_dropout=0.1", "training.steps=50",
+    "evaluation.every=50", "evaluation.bleu=false",
+)  # fmt: skip
 RESUME_SETTINGS = ("training.steps=120", "checkpoint.every=7", "evaluation.every=60", "evaluation.bleu=false")
 
 

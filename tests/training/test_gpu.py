@@ -18,6 +18,7 @@ from .recorded_run import RecordedRun
 pytestmark = pytest.mark.gpu
 
 # All tests use the same shapes, so that compiled kernels are found in torch's cache.
+DROPOUT = ("model.dropout=0.1", "model.attention_dropout=0.1", "model.activation_dropout=0.1")
 WIDE = ("model.d_model=64", "model.heads=2", "schedule.learning_rate=0.01", "training.steps=60", "evaluation.every=60")
 
 
@@ -26,7 +27,7 @@ UNEQUAL_SHARES = {"fp32": ("plain", 1e-5), "bf16": ("bf16", 2e-2)}
 
 
 def test_workers_that_share_a_gpu_have_the_losses_of_one_or_take_local_steps(data, tmp_path):
-    same = ("model.d_model=64", "model.dropout=0", "evaluation.bleu=false")
+    same = ("model.d_model=64", *DROPOUT, "evaluation.bleu=false")
     runs = {
         precision: (*same, f"training.precision={precision}", f"exchange.method={method}", "training.shares=[3,1]")
         for precision, (method, _) in UNEQUAL_SHARES.items()
@@ -46,7 +47,7 @@ def test_workers_that_share_a_gpu_have_the_losses_of_one_or_take_local_steps(dat
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_training_on_a_gpu_has_the_losses_of_a_cpu(data, tmp_path, precision, monkeypatch):
-    settings = tiny(*WIDE, "model.dropout=0", f"training.precision={precision}")
+    settings = tiny(*WIDE, *DROPOUT, f"training.precision={precision}")
     run = RecordedRun(settings, data, tmp_path / "gpu", ValidationScorer(data, settings.decoding))
     assert run.train() == "finished"
     assert run.of(RunStarted)[0].precision == precision
@@ -78,7 +79,7 @@ def test_out_of_memory_on_a_gpu_splits_the_batch(data, tmp_path):
 def test_micro_batches_sum_to_the_gradient_of_the_batch(data, tmp_path):
     losses = []
     for setting in ("micro_batch_tokens=200", "micro_batch_tokens=70"):
-        settings = tiny(*WIDE, "training.precision=bf16", "model.dropout=0", f"training.{setting}", "training.steps=8")
+        settings = tiny(*WIDE, *DROPOUT, "training.precision=bf16", f"training.{setting}", "training.steps=8")
         run = RecordedRun(settings, data, tmp_path / setting)
         assert run.train() == "finished"
         losses.append(run.losses)

@@ -14,8 +14,9 @@ from dragoman.training.train_step import WorkerGradients
 from ..distributed.fake_cluster import FakeCluster
 
 BATCH = WorkerBatch(
-    position=Position(), next_position=Position(0, 1), pairs=np.empty(0, np.int64), micro_batches=[],
-    micro_batch_tokens=1, source_tokens=10, target_tokens=10, worker_target_tokens=10, global_pairs=1,
+    position=Position(), next_position=Position(0, 1), pairs=np.empty(0, np.int64),
+    first_places=np.empty((0, 2), np.int64), micro_batches=[], micro_batch_tokens=1,
+    source_tokens=10, target_tokens=10, worker_target_tokens=10, global_pairs=1,
 )  # fmt: skip
 
 

@@ -7,12 +7,17 @@ from dragoman.model.transformer import Transformer
 from ..small import tiny
 from .recorded_run import RecordedRun
 
-WITHOUT_DROPOUT = ("model.dropout=0", "evaluation.bleu=false")
+DROPOUT = (
+    "model.dropout=0.1",
+    "model.attention_dropout=0.1",
+    "model.activation_dropout=0.1",
+    "evaluation.bleu=false",
+)
 
 
 def test_micro_batches_have_the_gradient_of_the_whole_batch(data, tmp_path):
-    whole = RecordedRun(tiny(*WITHOUT_DROPOUT), data, tmp_path / "whole")
-    split = RecordedRun(tiny(*WITHOUT_DROPOUT, "training.micro_batch_tokens=40"), data, tmp_path / "split")
+    whole = RecordedRun(tiny(*DROPOUT), data, tmp_path / "whole")
+    split = RecordedRun(tiny(*DROPOUT, "training.micro_batch_tokens=40"), data, tmp_path / "split")
     whole.train()
     split.train()
     assert min(event.micro_batches for event in split.of(StepDone)) > 2
@@ -21,7 +26,7 @@ def test_micro_batches_have_the_gradient_of_the_whole_batch(data, tmp_path):
 
 def test_a_batch_that_does_not_fit_in_memory_is_split_and_recorded(data, tmp_path, monkeypatch):
     """Memory runs out in the middle of a step, when some gradients have been accumulated."""
-    overrides = (*WITHOUT_DROPOUT, "training.micro_batch_tokens=100")
+    overrides = (*DROPOUT, "training.micro_batch_tokens=100")
     expected = RecordedRun(tiny(*overrides), data, tmp_path / "expected")
     expected.train()
     forward = Transformer.forward

@@ -92,7 +92,7 @@ def _starts(lengths: Lengths) -> Indexes:
     return np.cumsum(starts, out=starts)
 
 
-def share(batch: Indexes, lengths: Lengths, shares: Sequence[float], rank: int) -> Indexes:
+def share(batch: Indexes, lengths: Lengths | Indexes, shares: Sequence[float], rank: int) -> Indexes:
     """The pairs of a batch that one worker computes, in proportion to `shares`.
 
     Pairs are assigned from the longest to the shortest, each to the worker that is furthest below its share. So every

@@ -35,6 +35,8 @@ class WorkerBatch:
     next_position: Position
     pairs: Indexes
     """This worker's pairs, from the shortest to the longest."""
+    first_places: Indexes
+    """[pairs, 2]: the places of their first source and target tokens among all tokens of the global batch."""
     micro_batches: Sequence[Batch]
     """The same as tensors, in micro-batches of at most `micro_batch_tokens` on each side."""
     micro_batch_tokens: int
@@ -87,23 +89,26 @@ class DataLoader:
     def _worker_batch(
         self, global_batch: Indexes, position: Position, following: Position, shares: Sequence[float], rank: int
     ) -> WorkerBatch:
-        source_tokens, target_tokens = self._lengths[global_batch].sum(axis=0, dtype=np.int64).tolist()
-        own = share(global_batch, self._lengths, shares, rank)
-        by_length = own[np.argsort(self._lengths[own].max(axis=1), kind="stable")]
+        lengths = self._lengths[global_batch].astype(np.int64)
+        source_tokens, target_tokens = lengths.sum(axis=0).tolist()
+        rows = share(np.arange(len(global_batch)), lengths, shares, rank)
+        by_length = rows[np.argsort(lengths[rows].max(axis=1), kind="stable")]
+        pairs, first_places = global_batch[by_length], (lengths.cumsum(axis=0) - lengths)[by_length]
         limit = self.micro_batch_tokens
         return WorkerBatch(
             position=position,
             next_position=following,
-            pairs=by_length,
-            micro_batches=self.split(by_length, limit),
+            pairs=pairs,
+            first_places=first_places,
+            micro_batches=self.split(pairs, first_places, limit),
             micro_batch_tokens=limit,
             global_pairs=len(global_batch),
             source_tokens=source_tokens,
             target_tokens=target_tokens,
-            worker_target_tokens=int(self._lengths[own, 1].sum(dtype=np.int64)),
+            worker_target_tokens=int(lengths[rows, 1].sum()),
         )
 
-    def split(self, pairs: Indexes, micro_batch_tokens: int) -> list[Batch]:
+    def split(self, pairs: Indexes, first_places: Indexes, micro_batch_tokens: int) -> list[Batch]:
         """Pairs as tensors, in as few micro-batches as possible and of about equal size.
 
         Each has at most `micro_batch_tokens` on each side, or a single pair that is longer.
@@ -117,7 +122,8 @@ class DataLoader:
         if (count := len(bounds) - 1) > 1:
             even = batch_bounds(lengths, min(most, -(-int(lengths.sum(axis=0).max()) // count) + longest))
             bounds = even if len(even) == len(bounds) else bounds
-        micro_batches = [self._to_tensors(part) for part in np.split(pairs, bounds[1:-1])]
+        parts = zip(*(np.split(each, bounds[1:-1]) for each in (pairs, first_places)), strict=True)
+        micro_batches = [self._to_tensors(*part) for part in parts]
         return [self._pad_to_fixed_size(batch) for batch in micro_batches] if self.fixed_sizes else micro_batches
 
     def _find_largest_batch(self) -> tuple[int, int]:
@@ -141,13 +147,14 @@ class DataLoader:
         step = _round_up(-(-most // SIZE_STEPS), SIZE_MULTIPLE)
         return min(_round_up(max(tokens, expected), step), _round_up(most, SIZE_MULTIPLE))
 
-    def _to_tensors(self, pairs: Indexes) -> Batch:
+    def _to_tensors(self, pairs: Indexes, first_places: Indexes) -> Batch:
         """Packed tensors. The decoder input is the target shifted right, beginning with the start token."""
         tokens = self._pairs.gather(pairs)
         sources, labels = (torch.from_numpy(side.astype(np.int64)) for side in tokens)
         lengths = torch.from_numpy(self._lengths[pairs].astype(np.int64))  # [S, 2]
-        source = pack(sources, lengths[:, 0])
-        target = pack(labels, lengths[:, 1])
+        places = torch.from_numpy(first_places)  # [S, 2]
+        source = pack(sources, lengths[:, 0], places[:, 0])
+        target = pack(labels, lengths[:, 1], places[:, 1])
         decoder_input = labels.roll(1)
         decoder_input[target.layout.cu_seqlens[:-1].long()] = self._tokenizer.decoder_start_id
         return Batch(source, Packed(decoder_input, target.layout), labels)

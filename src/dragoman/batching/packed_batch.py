@@ -44,6 +44,8 @@ class SequenceLayout:
 
     positions: Tensor
     """[T] int64: 0, 1, 2, ... within each sentence."""
+    places: Tensor
+    """[T] int32: the index of each token in the global batch, whose tokens are numbered sentence by sentence."""
     cu_seqlens: Tensor
     """[S+1] int32, cumulative sequence lengths: the first token of each sentence, then the number of tokens."""
     max_len: int
@@ -91,7 +93,8 @@ class SequenceLayout:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> SequenceLayout:
         sentence_ids = None if self.sentence_ids is None else function(self.sentence_ids)
-        return SequenceLayout(function(self.positions), function(self.cu_seqlens), self.max_len, sentence_ids)
+        tensors = function(self.positions), function(self.places), function(self.cu_seqlens)
+        return SequenceLayout(*tensors, self.max_len, sentence_ids)
 
     def to(self, device: torch.device | str) -> SequenceLayout:
         return self.map(lambda tensor: tensor.to(device))
@@ -130,7 +133,7 @@ class Batch:
     def tensors(self) -> Iterator[Tensor]:
         """All tensors, in the same order for every batch."""
         for side in (self.source, self.target):
-            yield from (side.tokens, side.layout.positions, side.layout.cu_seqlens)
+            yield from (side.tokens, side.layout.positions, side.layout.places, side.layout.cu_seqlens)
             if side.layout.sentence_ids is not None:
                 yield side.layout.sentence_ids
         yield self.labels
@@ -140,12 +143,17 @@ class Batch:
         return self.map(lambda tensor: tensor.pin_memory())
 
 
-def pack(tokens: Tensor, lengths: Tensor) -> Packed:
-    """Pack [T] tokens as sentences of the given [S] lengths. Both on the CPU: the longest length is a Python int."""
+def pack(tokens: Tensor, lengths: Tensor, first_places: Tensor | None = None) -> Packed:
+    """Pack [T] tokens as sentences of the given [S] lengths. Both on the CPU: the longest length is a Python int.
+
+    `first_places` [S] are the places of the first tokens in the global batch; without them, this is the global batch.
+    """
     ends = lengths.cumsum(0)
-    starts = torch.repeat_interleave(ends - lengths, lengths)  # [T]
+    starts = ends - lengths
+    positions = torch.arange(tokens.shape[0]) - torch.repeat_interleave(starts, lengths)  # [T]
+    places = positions + torch.repeat_interleave(starts if first_places is None else first_places, lengths)
     cu_seqlens = torch.cat([ends.new_zeros(1), ends]).int()
-    return Packed(tokens, SequenceLayout(torch.arange(tokens.shape[0]) - starts, cu_seqlens, int(lengths.max())))
+    return Packed(tokens, SequenceLayout(positions, places.int(), cu_seqlens, int(lengths.max())))
 
 
 def pad_to_size(batch: Batch, source_tokens: int, target_tokens: int, max_len: int) -> Batch:
@@ -169,6 +177,7 @@ def _pad_side(side: Packed, tokens: int, max_len: int) -> Packed:
     cu_seqlens = F.pad(layout.cu_seqlens, (0, tokens + 1 - layout.sentences), value=int(layout.cu_seqlens[-1]))
     padded_layout = SequenceLayout(
         F.pad(layout.positions, (0, missing)),
+        F.pad(layout.places, (0, missing)),
         cu_seqlens,
         max_len,
         F.pad(sentence_ids, (0, missing), value=layout.sentences),

@@ -144,7 +144,7 @@ def _time_passes(
         batch = next(batches)
         if cluster.device.type == "cuda":  # Batches are made while the GPU computes; a CPU's threads do both.
             started = time.perf_counter()
-        train_step(batch, len(times_s) + 1, 0)
+        train_step(batch, len(times_s) + 1)
         _synchronize(cluster.device)
         times_s.append(time.perf_counter() - started)
         counts.append(batch.source_tokens + batch.target_tokens)

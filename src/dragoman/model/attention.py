@@ -2,7 +2,7 @@
 
 Four implementations compute the same function: a Triton kernel on CUDA for batches of fixed size; torch's
 variable-length flash attention on CUDA in half precision; torch's padded attention elsewhere; and explicit matrix
-products on a CPU where torch's attention is slow (bfloat16: three times as slow; dropout of weights).
+products for dropout of weights, and on a CPU in half precision, where torch's attention is three times as slow.
 
 Shapes: T tokens (Tq queries, Tk keys), S sentences, L tokens of the longest, H heads, D features of a head, d = H*D.
 """
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dragoman.batching.packed_batch import SequenceLayout
-from dragoman.model.dropout import Dropout, dropout
+from dragoman.model.dropout import Dropout
 
 ROTARY_BASE = 10_000.0
 RMS_EPSILON = 1e-6
@@ -37,13 +37,14 @@ def attend(
     keys: SequenceLayout,
     *,
     causal: bool = False,
-    dropout_rate: float = 0.0,
+    drop: Dropout | None = None,
 ) -> Tensor:
     """Queries [Tq, H, D] attend to the keys and values [Tk, H, D] of their own sentence; returns [Tq, d].
 
     `causal`, for self-attention: a token attends to no later token.
     """
-    if dropout_rate == 0.0 and _has_varlen_kernel(q):
+    drops = drop is not None and drop.active_rate > 0.0
+    if not drops and _has_varlen_kernel(q):
         varlen_attn, causal_argument = _varlen_attention()
         out = varlen_attn(
             q, k, v, queries.cu_seqlens, keys.cu_seqlens, queries.max_len, keys.max_len,
@@ -57,11 +58,12 @@ def attend(
     )
     # Padding comes after all real tokens, so the causal mask hides it too.
     mask = None if causal or keys.has_equal_lengths else keys.padding.mask
-    if q.device.type == "cpu" and (dropout_rate > 0.0 or q.dtype in (torch.bfloat16, torch.float16)):
-        out_SHLD = _explicit_attention(q_SHLD, k_SHLD, v_SHLD, mask, causal=causal, rate=dropout_rate)
+    if drops or (q.device.type == "cpu" and q.dtype in (torch.bfloat16, torch.float16)):
+        places_SL = queries.pad(queries.places[:, None]).squeeze(2)
+        out_SHLD = _explicit_attention(q_SHLD, k_SHLD, v_SHLD, mask, causal, drop, places_SL)
     else:
         with without_cudnn(q.device):
-            out_SHLD = F.scaled_dot_product_attention(q_SHLD, k_SHLD, v_SHLD, mask, dropout_rate, causal)
+            out_SHLD = F.scaled_dot_product_attention(q_SHLD, k_SHLD, v_SHLD, mask, is_causal=causal)
     return queries.unpad(out_SHLD.transpose(1, 2).flatten(2))
 
 
@@ -74,7 +76,7 @@ def attend_at_fixed_size(
 
     out, _ = attention_kernel.attend(
         x, y, queries.sentence_ids, keys.sentence_ids, queries.cu_seqlens, keys.cu_seqlens,
-        causal, drop.active_rate, drop.seed,
+        queries.places, keys.positions, causal, drop.active_rate, drop.seed,
     )  # fmt: skip
     return cast(Tensor, out).flatten(1)
 
@@ -110,7 +112,13 @@ def _has_flash(device_index: int) -> bool:
 
 
 def _explicit_attention(
-    q_SHLD: Tensor, k_SHLD: Tensor, v_SHLD: Tensor, mask: Tensor | None, *, causal: bool, rate: float
+    q_SHLD: Tensor,
+    k_SHLD: Tensor,
+    v_SHLD: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    drop: Dropout | None,
+    places_SL: Tensor,
 ) -> Tensor:
     S, H, Lq, D = q_SHLD.shape
     Lk = k_SHLD.shape[2]
@@ -122,8 +130,10 @@ def _explicit_attention(
     q_BLD, k_BLD, v_BLD = (x.reshape(S * H, -1, D) for x in (q_SHLD, k_SHLD, v_SHLD))
     scores_BLL = torch.baddbmm(bias, q_BLD, k_BLD.mT, alpha=D**-0.5)
     # float32: on a CPU a softmax in bfloat16 is imprecise and slow.
-    weights_BLL = dropout(torch.softmax(scores_BLL, dim=-1, dtype=torch.float32), rate).to(v_BLD.dtype)
-    return torch.bmm(weights_BLL, v_BLD).view(S, H, Lq, D)
+    weights_SHLL = torch.softmax(scores_BLL, dim=-1, dtype=torch.float32).view(S, H, Lq, Lk)
+    if drop is not None:
+        weights_SHLL = drop.weights(weights_SHLL, places_SL)
+    return torch.bmm(weights_SHLL.flatten(0, 1).to(v_BLD.dtype), v_BLD).view(S, H, Lq, D)
 
 
 def rotation_at(positions: Tensor, head_size: int) -> Rotation:
@@ -167,8 +177,7 @@ class SelfAttention(nn.Module):
             qkv = self._project_fused(x, rotation)
             y = attend_at_fixed_size(qkv, None, layout, layout, self.dropout, causal=self.causal)
         else:
-            rate = self.dropout.active_rate
-            y = attend(*self.project(x, rotation), layout, layout, causal=self.causal, dropout_rate=rate)
+            y = attend(*self.project(x, rotation), layout, layout, causal=self.causal, drop=self.dropout)
         return cast(Tensor, self.out(y))
 
     def _project_fused(self, x: Tensor, rotation: Rotation | None) -> Tensor:
@@ -208,7 +217,7 @@ class CrossAttention(nn.Module):
             y = attend_at_fixed_size(q[:, None], key_value, layout, memory_layout, self.dropout)
         else:
             k, v = self.project_memory(memory)
-            y = attend(q, k, v, layout, memory_layout, dropout_rate=self.dropout.active_rate)
+            y = attend(q, k, v, layout, memory_layout, drop=self.dropout)
         return cast(Tensor, self.out(y))
 
     def _project_memory_fused(self, memory: Tensor) -> Tensor:

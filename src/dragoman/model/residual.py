@@ -22,14 +22,21 @@ def apply_norm(x: Tensor, norm: nn.Module) -> Tensor:
     return y.to(torch.get_autocast_dtype(device_type)) if torch.is_autocast_enabled(device_type) else y
 
 
-def add_and_norm(x: Tensor, y: Tensor, drop: Dropout, norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """`x + dropout(y)`, the new residual stream, and its norm, the input of the next sublayer. [T, d] all."""
-    if can_run_kernels(y) and (drop.seed is not None or drop.active_rate == 0.0):
+def add_and_norm(
+    x: Tensor, y: Tensor, drop: Dropout, norm: nn.Module, places: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`x + dropout(y)`, the new residual stream, and its norm, the input of the next sublayer. [T, d] all.
+
+    `places` are those of the tokens in the global batch, [T] int32. Only dropout needs them.
+    """
+    if can_run_kernels(y):
         from dragoman.model.kernels import residual_kernel  # Needs Triton, which comes with torch for CUDA.
 
         weight, bias = cast(Tensor, norm.weight), cast(Tensor | None, getattr(norm, "bias", None))
         epsilon = cast(float, norm.eps)
-        total, normed, _, _ = residual_kernel.add_and_norm(x, y, weight, bias, epsilon, drop.active_rate, drop.seed)
+        total, normed, _, _ = residual_kernel.add_and_norm(
+            x, y, weight, bias, epsilon, drop.active_rate, drop.seed, places
+        )
         return total, normed
-    x = drop.add(x, y)
+    x = drop.add(x, y, places)
     return x, apply_norm(x, norm)

@@ -68,7 +68,9 @@ class Transformer(nn.Module):
         """[T, d]: the memory that the decoder attends to."""
         run, layout = self._functions, source.layout
         first, *norms = self._norms(self.encoder, self.encoder_norm)
-        x, y, rotation = run.embed(self, source.tokens, layout.positions, layout.max_len, self.source_dropout, first)
+        x, y, rotation = run.embed(
+            self, source.tokens, layout.positions, layout.max_len, self.source_dropout, first, layout.places
+        )
         for layer, norm in zip(self.encoder, norms, strict=True):
             x, y = run.encode(layer, x, y, layout, rotation, norm)
         return y
@@ -77,7 +79,9 @@ class Transformer(nn.Module):
         """[T, d] for target tokens that are all given, as in training."""
         run, layout = self._functions, target.layout
         first, *norms = self._norms(self.decoder, self.decoder_norm)
-        x, y, rotation = run.embed(self, target.tokens, layout.positions, layout.max_len, self.target_dropout, first)
+        x, y, rotation = run.embed(
+            self, target.tokens, layout.positions, layout.max_len, self.target_dropout, first, layout.places
+        )
         for layer, norm in zip(self.decoder, norms, strict=True):
             x, y = run.decode(layer, x, y, memory, layout, memory_layout, rotation, norm)
         return y
@@ -148,7 +152,13 @@ class Transformer(nn.Module):
         return self._compiled if self.training and self._compiled is not None else _EAGER
 
     def _embed(
-        self, tokens: Tensor, positions: Tensor, max_len: int, drop: Dropout, norm: nn.Module
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        max_len: int,
+        drop: Dropout,
+        norm: nn.Module,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Rotation | None]:
         """[T] tokens -> the residual stream and its first norm, [T, d] both, and the rotation of queries and keys, if
         positions are rotary."""
@@ -158,7 +168,7 @@ class Transformer(nn.Module):
             rotation = rotation_at(positions, self.architecture.head_size)
         else:
             x = x + self.positions(positions, max_len)
-        x = drop(x)
+        x = drop(x, places)
         return x, apply_norm(x, norm), rotation
 
     @torch.no_grad()
@@ -201,10 +211,10 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """`x` is the residual stream and `y` this layer's first norm of it; returns both for the next layer, whose
         first norm is `norm`. So a residual addition and the next norm run as one kernel."""
-        x, y = add_and_norm(
-            x, self.self_attention(y, layout, rotation), self.self_attention_dropout, self.feed_forward_norm
-        )
-        return add_and_norm(x, self.feed_forward(y), self.feed_forward_dropout, norm)
+        places = layout.places
+        z = self.self_attention(y, layout, rotation)
+        x, y = add_and_norm(x, z, self.self_attention_dropout, self.feed_forward_norm, places)
+        return add_and_norm(x, self.feed_forward(y, places), self.feed_forward_dropout, norm, places)
 
 
 class DecoderLayer(nn.Module):
@@ -232,11 +242,12 @@ class DecoderLayer(nn.Module):
         norm: nn.Module,
     ) -> tuple[Tensor, Tensor]:
         """See `EncoderLayer.forward`."""
+        places = layout.places
         z = self.self_attention(y, layout, rotation)
-        x, y = add_and_norm(x, z, self.self_attention_dropout, self.cross_attention_norm)
+        x, y = add_and_norm(x, z, self.self_attention_dropout, self.cross_attention_norm, places)
         z = self.cross_attention(y, memory, layout, memory_layout)
-        x, y = add_and_norm(x, z, self.cross_attention_dropout, self.feed_forward_norm)
-        return add_and_norm(x, self.feed_forward(y), self.feed_forward_dropout, norm)
+        x, y = add_and_norm(x, z, self.cross_attention_dropout, self.feed_forward_norm, places)
+        return add_and_norm(x, self.feed_forward(y, places), self.feed_forward_dropout, norm, places)
 
     def step(
         self, x: Tensor, y: Tensor, cache: LayerCache, state: DecoderState, rotation: Rotation | None, norm: nn.Module
@@ -262,13 +273,14 @@ class FeedForward(nn.Module):
         self.up_projection = nn.Linear(a.d_model, a.feed_forward * (2 if self.gated else 1), bias=a.bias)
         self.down_projection = nn.Linear(a.feed_forward, a.d_model, bias=a.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, places: Tensor | None = None) -> Tensor:
+        """[T, d] -> [T, d]. `places` are those of the tokens in the global batch. Only dropout needs them."""
         hidden = self.up_projection(x)  # [T, feed_forward], or twice that: gate and value
         if self.gated:
             gate, value = hidden.chunk(2, dim=-1)
-            hidden = self.dropout(F.silu(gate) * value)
+            hidden = self.dropout(F.silu(gate) * value, places)
         else:
-            hidden = self.dropout.relu(hidden)
+            hidden = self.dropout.relu(hidden, places)
         y: Tensor = self.down_projection(hidden)
         return y
 

@@ -181,7 +181,7 @@ class Membership:
         """Compute time of a step, from running the next batch twice: the first run warms up."""
         batch, state = next(self._batches), self._replica.state
         for _ in range(2):
-            self._train_step(batch, state.step + 1, self._cluster.rank)
+            self._train_step(batch, state.step + 1)
             self._replica.model.zero_grad()
         if self._cluster.device.type == "cuda":
             torch.cuda.synchronize()

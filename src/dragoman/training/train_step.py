@@ -10,14 +10,12 @@ from dragoman.batching.data_loader import DataLoader, WorkerBatch
 from dragoman.batching.packed_batch import Batch
 from dragoman.events import Event, MicroBatchesSplit
 from dragoman.model.cuda_graph import GraphedPass
-from dragoman.model.dropout import seed_dropout
+from dragoman.model.dropout import draw_seeds, seed_dropout
 from dragoman.model.out_of_memory import is_out_of_memory
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.settings import TrainingSettings
 from dragoman.telemetry.device_timer import DeviceTimer
-
-SEED_STRIDE = 1_000_003  # A prime, so that seeds of different steps and ranks do not coincide.
 
 
 @dataclass(frozen=True)
@@ -55,17 +53,16 @@ class TrainStep:
         self._losses = torch.zeros(2, device=device)
         self._batch_tokens = torch.ones((), device=device)
         self._parameters = list(model.parameters())
-        self._dropout_seeds: Tensor | None = None
+        self._dropout_seeds = seed_dropout(model, device)
         self._run: Callable[[Batch], None] = self._forward_backward
         if loader.fixed_sizes:
             model.compile_for_training()
-            self._dropout_seeds = seed_dropout(model, device)
             self._run = GraphedPass(self._forward_backward, self._parameters, device)
 
-    def __call__(self, batch: WorkerBatch, step: int, rank: int) -> WorkerGradients:
+    def __call__(self, batch: WorkerBatch, step: int) -> WorkerGradients:
         """Run all micro-batches forward and backward."""
         self._timer.start()
-        losses, micro_batches = self._accumulate(batch, step, rank)
+        losses, micro_batches = self._accumulate(batch, step)
         self._timer.stop()
         return WorkerGradients(losses, micro_batches, self._timer.seconds)
 
@@ -74,7 +71,7 @@ class TrainStep:
         """Compute time of the last batch; 0 before the first."""
         return self._timer.seconds
 
-    def _accumulate(self, batch: WorkerBatch, step: int, rank: int) -> tuple[Tensor, int]:
+    def _accumulate(self, batch: WorkerBatch, step: int) -> tuple[Tensor, int]:
         """The loss sums and the number of micro-batches.
 
         A batch that does not fit in memory is split further and run again. The other workers wait at the exchange, and
@@ -82,10 +79,10 @@ class TrainStep:
         """
         limit = self._loader.micro_batch_tokens
         fits = batch.micro_batch_tokens <= limit
-        micro_batches = batch.micro_batches if fits else self._loader.split(batch.pairs, limit)
+        micro_batches = batch.micro_batches if fits else self._loader.split(batch.pairs, batch.first_places, limit)
         self._batch_tokens.fill_(batch.target_tokens)
+        draw_seeds(self._dropout_seeds, self._settings.seed, step)
         while True:
-            self._seed(step, rank)
             self._losses.zero_()
             try:
                 for number, micro_batch in enumerate(micro_batches):
@@ -98,14 +95,12 @@ class TrainStep:
             # Outside of the handler: there, the traceback would keep the failed pass and its memory alive.
             self._model.zero_grad()
             limit = self._loader.micro_batch_tokens = max(1, limit // 2)
-            micro_batches = self._loader.split(batch.pairs, limit)
+            micro_batches = self._loader.split(batch.pairs, batch.first_places, limit)
             self._record(MicroBatchesSplit(step=step, micro_batches=len(micro_batches), reason=reason))
 
     def _add_gradients(self, micro_batch: Batch, *, first: bool) -> None:
         """Add a micro-batch's gradients to those of the previous ones. A CUDA graph can only overwrite them."""
-        if self._dropout_seeds is not None:
-            self._dropout_seeds.random_(-(2**31), 2**31)
-        if first or self._dropout_seeds is None:
+        if first or not self._loader.fixed_sizes:
             self._run(micro_batch)
             return
         totals = [gradient.clone() for gradient in self._gradients()]
@@ -116,11 +111,6 @@ class TrainStep:
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-
-    def _seed(self, step: int, rank: int) -> None:
-        """Seed torch for a step and rank, so that dropout is the same again after a resume."""
-        seed = (self._settings.seed * SEED_STRIDE + step) * SEED_STRIDE + rank
-        torch.manual_seed(seed % 2**63)  # torch accepts no larger seed.
 
     def _forward_backward(self, micro_batch: Batch) -> None:
         with self._precision.autocast():

@@ -110,7 +110,7 @@ class Trainer:
             batch = next(self._batches)
             timer.enter("compute")
             heartbeat.activity = f"step {step}, computing"
-            gradients = self._train_step(batch, step, self._cluster.rank)  # Forward, backward, micro-batches.
+            gradients = self._train_step(batch, step)  # Forward, backward, micro-batches.
             stats = self._collect_stats(batch, gradients, step, stop)
             timer.enter("exchange")
             heartbeat.activity = f"step {step}, waiting"

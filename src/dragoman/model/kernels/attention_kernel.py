@@ -5,8 +5,8 @@ token of its first sentence to the last token of its last; keys of other sentenc
 on the number of tokens, short sentences waste no tile, and one CUDA graph of a step serves all batches. Tokens after
 the last sentence are filler: they attend to nothing, nothing attends to them, and their output is zero.
 
-Dropout hashes the indexes of query, head and key, the first two as `dropout` does, and each key by one round more. The
-backward pass computes the hash again.
+Dropout hashes the query's place in the global batch, the head, and the key's position in its sentence, as `dropout`
+does. The backward pass computes the hash again.
 
 Shapes: T tokens (Tq queries, Tk keys), S sentences, H heads, D features of a head; a tile has M queries, N keys.
 """
@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dragoman.model.kernels.dropout_bits import dropout_arguments, hash_bits
+from dragoman.model.kernels.dropout_bits import dropout_arguments, hash_bits, keep_weights
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 QUERY_TILE, KEY_TILE = 64, 64
@@ -33,6 +33,8 @@ def attend(
     k_sentences: Tensor,
     q_bounds: Tensor,  # noqa: ARG001 (the backward pass needs them)
     k_bounds: Tensor,
+    q_places: Tensor,
+    k_positions: Tensor,
     causal: bool,
     dropout_rate: float,
     seed: Tensor | None,
@@ -43,7 +45,9 @@ def attend(
     `x` [T, 3, H, D] holds queries, keys and values of self-attention; or `x` holds queries, [Tq, 1, H, D], and `y`
     [Tk, 2, H, D] keys and values: fused, as the projections return them, and so are their gradients. `*_sentences` [T]
     int32 are the sentence ids of the tokens; `*_bounds` int32 are the first token of each sentence and, after the last,
-    the number of tokens in sentences, twice. `causal` is for self-attention.
+    the number of tokens in sentences, twice. Dropout needs `q_places` [Tq] int32, the places of the queries in the
+    global batch, and `k_positions` [Tk] int64, the positions of the keys in their sentences. `causal` is for
+    self-attention.
     """
     q, k, v = _split_qkv(x, y)
     queries, heads, size = q.shape
@@ -51,7 +55,7 @@ def attend(
     log_sums = torch.empty(heads, queries, dtype=torch.float32, device=q.device)
     grid = (triton.cdiv(queries, QUERY_TILE), heads)
     _forward[grid](
-        q, k, v, out, log_sums, q_sentences, k_sentences, k_bounds, seed,
+        q, k, v, out, log_sums, q_sentences, k_sentences, k_bounds, q_places, k_positions, seed,
         *_strides(q), *_strides(k), *_strides(v), queries, *dropout_arguments(dropout_rate),
         **_constants(heads, size, causal, dropout_rate),
     )  # fmt: skip
@@ -75,6 +79,8 @@ def attend_backward(
     k_sentences: Tensor,
     q_bounds: Tensor,
     k_bounds: Tensor,
+    q_places: Tensor,
+    k_positions: Tensor,
     causal: bool,
     dropout_rate: float,
     seed: Tensor | None,
@@ -86,7 +92,7 @@ def attend_backward(
     gradients = [torch.empty(each.shape, dtype=x.dtype, device=x.device) for each in (x, y) if each is not None]
     grad_q, grad_k, grad_v = _split_qkv(*gradients)
     deltas = torch.empty_like(log_sums)
-    inputs = q, k, v, grad, log_sums, deltas, q_sentences, k_sentences, seed
+    inputs = q, k, v, grad, log_sums, deltas, q_sentences, k_sentences, q_places, k_positions, seed
     strides = *_strides(q), *_strides(k), *_strides(v)
     drops = dropout_arguments(dropout_rate)
     constants = _constants(heads, size, causal, dropout_rate)
@@ -113,7 +119,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, seed = ctx.saved_tensors
     gradients = attend_backward(grad, *tensors, ctx.causal, ctx.dropout_rate, seed)
-    return (*gradients, *(None for _ in range(9 - len(gradients))))
+    return (*gradients, *(None for _ in range(11 - len(gradients))))
 
 
 attend.register_autograd(_backward, setup_context=_setup_context)
@@ -138,14 +144,6 @@ def _constants(heads: int, size: int, causal: bool, dropout_rate: float) -> dict
 
 
 @triton.jit
-def _keep_mask(row_bits, columns, threshold):
-    """Mask of the weights that dropout keeps, for row bits and columns of any two shapes that broadcast."""
-    x = (row_bits.to(tl.uint32, bitcast=True) ^ columns.to(tl.uint32)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x846CA68B
-    return x.to(tl.int32, bitcast=True) < threshold
-
-
-@triton.jit
 def _key_range(q_sentences, k_bounds, first, queries, M: tl.constexpr, CAUSAL: tl.constexpr):
     """First key, and the end of the keys, that a tile of M queries attends to."""
     begin = tl.load(k_bounds + tl.load(q_sentences + first))
@@ -157,7 +155,7 @@ def _key_range(q_sentences, k_bounds, first, queries, M: tl.constexpr, CAUSAL: t
 
 @triton.jit
 def _forward(
-    q, k, v, out, log_sums, q_sentences, k_sentences, k_bounds, seed,
+    q, k, v, out, log_sums, q_sentences, k_sentences, k_bounds, q_places, k_positions, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, queries, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
@@ -169,8 +167,8 @@ def _forward(
     q_MD = tl.load(q + rows[:, None] * q_row + head * q_head + features[None, :], mask=in_tile[:, None], other=0.0)
     scale = LOG2_E / tl.sqrt(D * 1.0)
     if DROPS:
-        seed_0, seed_1 = tl.load(seed), tl.load(seed + 1)
-        row_bits = hash_bits(rows * H + head, seed_0, seed_1)
+        place_M = tl.load(q_places + rows, mask=in_tile, other=0)
+        row_bits = hash_bits(place_M * H + head, tl.load(seed), tl.load(seed + 1))
     top_M = tl.full([M], float("-inf"), tl.float32)
     sum_M = tl.zeros([M], tl.float32)
     out_MD = tl.zeros([M, D], tl.float32)
@@ -191,7 +189,8 @@ def _forward(
         rescale_M = tl.exp2(top_M - safe_top_M)
         sum_M = sum_M * rescale_M + tl.sum(weights_MN, 1)
         if DROPS:
-            keep = _keep_mask(row_bits[:, None], columns[None, :], threshold)
+            position_N = tl.load(k_positions + columns, mask=valid, other=0).to(tl.int32)
+            keep = keep_weights(row_bits[:, None], position_N[None, :], threshold)
             weights_MN = tl.where(keep, weights_MN, 0.0)
         out_MD = tl.dot(weights_MN.to(v_ND.dtype), v_ND, out_MD * rescale_M[:, None])
         top_M = new_top_M
@@ -205,7 +204,7 @@ def _forward(
 
 @triton.jit
 def _backward_queries(
-    grad_q, out, k_bounds, q, k, v, grad, log_sums, deltas, q_sentences, k_sentences, seed,
+    grad_q, out, k_bounds, q, k, v, grad, log_sums, deltas, q_sentences, k_sentences, q_places, k_positions, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, grad_row, queries, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
@@ -224,8 +223,8 @@ def _backward_queries(
     tl.store(deltas + head * queries + rows, delta_M, mask=in_tile)
     scale = 1.0 / tl.sqrt(D * 1.0)
     if DROPS:
-        seed_0, seed_1 = tl.load(seed), tl.load(seed + 1)
-        row_bits = hash_bits(rows * H + head, seed_0, seed_1)
+        place_M = tl.load(q_places + rows, mask=in_tile, other=0)
+        row_bits = hash_bits(place_M * H + head, tl.load(seed), tl.load(seed + 1))
     total_MD = tl.zeros([M, D], tl.float32)
     for start in range(begin, end, N):
         columns = start + tl.arange(0, N)
@@ -240,7 +239,8 @@ def _backward_queries(
         weights_MN = tl.where(visible, tl.exp2(scores_MN - log_sum_M[:, None]), 0.0)
         grad_weights_MN = tl.dot(grad_MD, v_DN)
         if DROPS:
-            keep = _keep_mask(row_bits[:, None], columns[None, :], threshold)
+            position_N = tl.load(k_positions + columns, mask=valid, other=0).to(tl.int32)
+            keep = keep_weights(row_bits[:, None], position_N[None, :], threshold)
             grad_weights_MN = tl.where(keep, grad_weights_MN * keep_scale, 0.0)
         grad_scores_MN = weights_MN * (grad_weights_MN - delta_M[:, None]) * scale
         total_MD = tl.dot(grad_scores_MN.to(k_ND.dtype), k_ND, total_MD)
@@ -250,7 +250,7 @@ def _backward_queries(
 
 @triton.jit
 def _backward_keys(
-    grad_k, grad_v, q_bounds, q, k, v, grad, log_sums, deltas, q_sentences, k_sentences, seed,
+    grad_k, grad_v, q_bounds, q, k, v, grad, log_sums, deltas, q_sentences, k_sentences, q_places, k_positions, seed,
     q_row, q_head, k_row, k_head, v_row, v_head, grad_row, queries, keys, threshold, keep_scale,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
@@ -268,6 +268,7 @@ def _backward_keys(
     scale = 1.0 / tl.sqrt(D * 1.0)
     if DROPS:
         seed_0, seed_1 = tl.load(seed), tl.load(seed + 1)
+        position_N = tl.load(k_positions + columns, mask=in_tile, other=0).to(tl.int32)
     total_k_ND = tl.zeros([N, D], tl.float32)
     total_v_ND = tl.zeros([N, D], tl.float32)
     for start in range(begin, end, M):
@@ -287,8 +288,9 @@ def _backward_keys(
         grad_weights_NM = tl.dot(v_ND, tl.trans(grad_MD))
         dropped_NM = weights_NM
         if DROPS:
-            row_bits = hash_bits(rows * H + head, seed_0, seed_1)
-            keep = _keep_mask(row_bits[None, :], columns[:, None], threshold)
+            place_M = tl.load(q_places + rows, mask=valid, other=0)
+            row_bits = hash_bits(place_M * H + head, seed_0, seed_1)
+            keep = keep_weights(row_bits[None, :], position_N[:, None], threshold)
             grad_weights_NM = tl.where(keep, grad_weights_NM * keep_scale, 0.0)
             dropped_NM = tl.where(keep, weights_NM * keep_scale, 0.0)
         total_v_ND = tl.dot(dropped_NM.to(grad_MD.dtype), grad_MD, total_v_ND)

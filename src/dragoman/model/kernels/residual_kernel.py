@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dragoman.model.kernels.dropout_bits import dropout_arguments, hash_bits
+from dragoman.model.kernels.dropout_bits import dropout_arguments, hash_bits, keep_features
 
 TILE, WARPS = 4, 4
 STRIPS = 512
@@ -22,19 +22,28 @@ SUM_COLUMNS = 16
 
 @torch.library.custom_op("dragoman::add_and_norm", mutates_args=())
 def add_and_norm(
-    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float, dropout_rate: float, seed: Tensor | None
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    epsilon: float,
+    dropout_rate: float,
+    seed: Tensor | None,
+    places: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`x + dropout(y)`, in x's type; its norm, in y's type; and for the backward pass the mean that was subtracted from
     each token and its scale, [T] float32 both. x and y are [T, d], weight and bias [d].
 
-    With a bias it is a layer norm, without one an RMS norm, whose mean is 0.
+    With a bias it is a layer norm, without one an RMS norm, whose mean is 0. Dropout needs `places`, [T] int32, those
+    of the tokens in the global batch.
     """
     tokens, features = x.shape
     x, y = x.contiguous(), y.contiguous()
     total, normed = torch.empty_like(x), torch.empty_like(y)
     means, scales = (torch.empty(tokens, dtype=torch.float32, device=x.device) for _ in range(2))
     _forward[(triton.cdiv(tokens, TILE),)](
-        x, y, weight, bias, seed, total, normed, means, scales, tokens, epsilon, *dropout_arguments(dropout_rate),
+        x, y, weight, bias, seed, places, total, normed, means, scales, tokens, epsilon,
+        *dropout_arguments(dropout_rate),
         **_constants(features, bias is not None, dropout_rate),
     )  # fmt: skip
     return total, normed, means, scales
@@ -57,6 +66,7 @@ def add_and_norm_backward(
     centred: bool,
     dropout_rate: float,
     seed: Tensor | None,
+    places: Tensor | None,
 ) -> list[Tensor]:
     """The gradients of x, y, the weight and, if row_mask is one, the bias."""
     tokens, features = total.shape
@@ -65,7 +75,7 @@ def add_and_norm_backward(
     strips = min(STRIPS, triton.cdiv(tokens, TILE))
     sums = torch.empty(strips, 2 if centred else 1, features, dtype=torch.float32, device=total.device)
     _backward[(strips,)](
-        grad_total, grad_normed, total, means, scales, weight, seed, grad_x, grad_y, sums, tokens,
+        grad_total, grad_normed, total, means, scales, weight, seed, places, grad_x, grad_y, sums, tokens,
         *dropout_arguments(dropout_rate), **_constants(features, centred, dropout_rate),
     )  # fmt: skip
     weights = [torch.empty_like(weight) for _ in range(sums.shape[1])]
@@ -91,17 +101,17 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, _, weight, bias, _, ctx.dropout_rate, seed = inputs
+    _, _, weight, bias, _, ctx.dropout_rate, seed, places = inputs
     total, _, means, scales = output
     ctx.centred = bias is not None
-    ctx.save_for_backward(total, means, scales, weight, seed)
+    ctx.save_for_backward(total, means, scales, weight, seed, places)
     ctx.mark_non_differentiable(means, scales)
 
 
 def _backward_op(ctx: Any, grad_total: Tensor, grad_normed: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    *tensors, seed = ctx.saved_tensors
-    gradients = add_and_norm_backward(grad_total, grad_normed, *tensors, ctx.centred, ctx.dropout_rate, seed)
-    return (*gradients, *(None for _ in range(7 - len(gradients))))
+    *tensors, seed, places = ctx.saved_tensors
+    gradients = add_and_norm_backward(grad_total, grad_normed, *tensors, ctx.centred, ctx.dropout_rate, seed, places)
+    return (*gradients, *(None for _ in range(8 - len(gradients))))
 
 
 add_and_norm.register_autograd(_backward_op, setup_context=_setup_context)
@@ -116,7 +126,7 @@ def _constants(features: int, centred: bool, dropout_rate: float) -> dict[str, A
 
 @triton.jit
 def _forward(
-    x, y, weight, bias, seed, total, normed, means, scales, tokens, epsilon, threshold, keep_scale,
+    x, y, weight, bias, seed, places, total, normed, means, scales, tokens, epsilon, threshold, keep_scale,
     D: tl.constexpr, R: tl.constexpr, B: tl.constexpr, CENTRED: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     rows, features = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, B)
@@ -125,7 +135,8 @@ def _forward(
     indexes = rows[:, None] * D + features[None, :]
     y_RB = tl.load(y + indexes, mask=tile_mask, other=0.0).to(tl.float32)
     if DROPS:
-        keep = hash_bits(indexes, tl.load(seed), tl.load(seed + 1)) < threshold
+        token_bits = hash_bits(tl.load(places + rows, mask=row_mask, other=0), tl.load(seed), tl.load(seed + 1))
+        keep = keep_features(token_bits[:, None], features[None, :], threshold)
         y_RB = tl.where(keep, y_RB * keep_scale, 0.0)
     total_RB = tl.load(x + indexes, mask=tile_mask, other=0.0).to(tl.float32) + y_RB
     tl.store(total + indexes, total_RB, mask=tile_mask)
@@ -145,7 +156,8 @@ def _forward(
 
 @triton.jit
 def _backward(
-    grad_total, grad_normed, total, means, scales, weight, seed, grad_x, grad_y, sums, tokens, threshold, keep_scale,
+    grad_total, grad_normed, total, means, scales, weight, seed, places, grad_x, grad_y, sums, tokens, threshold,
+    keep_scale,
     D: tl.constexpr, R: tl.constexpr, B: tl.constexpr, CENTRED: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     """One strip: program p processes tiles p, p + P, p + 2 P, ..."""
@@ -178,7 +190,9 @@ def _backward(
         out_RB = grad_total_RB + grad_stream_RB * scale_R[:, None]
         tl.store(grad_x + indexes, out_RB, mask=tile_mask)
         if DROPS:
-            out_RB = tl.where(hash_bits(indexes, seed_0, seed_1) < threshold, out_RB * keep_scale, 0.0)
+            token_bits = hash_bits(tl.load(places + rows, mask=row_mask, other=0), seed_0, seed_1)
+            keep = keep_features(token_bits[:, None], features[None, :], threshold)
+            out_RB = tl.where(keep, out_RB * keep_scale, 0.0)
         tl.store(grad_y + indexes, out_RB.to(grad_y.dtype.element_ty), mask=tile_mask)
     sums += strip * D * (2 if CENTRED else 1)
     tl.store(sums + features, tl.sum(weight_sum_RB, 0), mask=feature_mask)
