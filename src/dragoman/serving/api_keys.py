@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 import secrets
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from dragoman.errors import DragomanError
 from dragoman.files import write_atomic
 
 KEY_BYTES = 24
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class ApiKeys:
@@ -28,7 +30,7 @@ class ApiKeys:
             if not line.strip() or line.startswith("#"):
                 continue
             owner, _, digest = line.strip().rpartition(" ")
-            if not owner or len(digest) != 64:
+            if not owner or not _SHA256.fullmatch(digest):
                 raise DragomanError(
                     f"{path}, line {number} is not a name and a SHA-256 hash: create keys with --new-key NAME."
                 )
