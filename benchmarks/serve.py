@@ -50,7 +50,9 @@ SCORE_TOLERANCE = 0.05
 """int8 rounds differently in other batches: of two translations whose scores differ by less, either may be returned."""
 REGULAR_CLIENTS = 12
 TIMEOUT_S = 120.0
-REQUEST_HEAD = "POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+REQUEST_HEAD = (
+    "POST /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+)
 SECTIONS = ("speed", "load", "fuzz")
 
 

@@ -117,3 +117,10 @@ def test_rule_counts_keep_a_few_short_samples():
     assert count.pairs == 10
     assert [sample[0][0] for sample in count.samples] == ["0", "1", "2"]
     assert all(len(side) <= cleaning.SAMPLE_CHARACTERS for sample in count.samples for side in sample)
+
+
+def test_runs_of_combining_marks_are_limited_as_in_stream_safe_text():
+    letter = "e\u0301\u0316"
+    assert cleaning.limit_combining_marks(letter) == letter
+    assert cleaning.limit_combining_marks("e" + "\u0301" * 30) == "e" + "\u0301" * 30
+    assert cleaning.limit_combining_marks("e" + "\u0301" * 61) == "e" + ("\u0301" * 30 + "\u034f") * 2 + "\u0301"

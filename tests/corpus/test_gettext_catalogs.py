@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.corpus.gettext_catalogs import read_mo, read_po
+from dragoman.corpus.gettext_catalogs import InvalidPOError, load_po, read_mo, read_po
 from dragoman.corpus.sources import Languages, Source, read_pairs
 from dragoman.errors import CorpusError
 
@@ -58,6 +58,25 @@ def test_a_po_with_a_wrong_charset_is_an_error(tmp_path: Path) -> None:
     content = PO_HEAD.replace("UTF-8", "EUC-JP").encode() + b'msgid "a"\nmsgstr "\xff\xff"\n'
     with pytest.raises(CorpusError, match="not in euc-jp"):
         pairs_of_po(tmp_path, content)
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "nonsense", "zlib"])
+def test_a_charset_that_no_text_has_is_an_error(tmp_path: Path, charset: str) -> None:
+    with pytest.raises(CorpusError, match=f"not in {charset}"):
+        pairs_of_po(tmp_path, PO_HEAD.replace("UTF-8", charset) + 'msgid "a"\nmsgstr "b"\n')
+
+
+@pytest.mark.parametrize("line", ["# a comment", '"part of a message"'])
+def test_a_message_or_comment_of_too_many_lines_is_an_error(tmp_path: Path, line: str) -> None:
+    """polib takes quadratic time for it."""
+    few, many = (f'msgid "a"\n\n{line}\n' + f"{line}\n" * count for count in (4000, 4200))
+    with pytest.raises(InvalidPOError):
+        load_po(many.encode(), "utf-8")
+    load_po(few.encode(), "utf-8")
+
+
+def test_a_header_after_other_messages_is_found(tmp_path: Path) -> None:
+    assert pairs_of_po(tmp_path, 'msgid "a"\nmsgstr "b"\n\n' + PO_HEAD) == [(b"a", b"b")]
 
 
 def test_a_po_in_another_language_is_rejected(tmp_path: Path) -> None:

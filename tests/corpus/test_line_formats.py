@@ -352,6 +352,11 @@ def test_an_invalid_json_line_is_reported_with_its_number(row: bytes, message: s
 # SGM
 
 
+def test_a_character_reference_of_thousands_of_digits_stays_as_it_is(tmp_path: Path) -> None:
+    reference = b"&#" + b"9" * 5000 + b";"
+    assert read(save(tmp_path, "sgm", [b"<seg>a</seg>", b"<seg>" + reference + b"</seg>"])) == [(b"a", reference)]
+
+
 def test_sgm_that_is_not_valid_xml_is_read(tmp_path: Path) -> None:
     left = (
         b'<srcset setid="x" srclang="any">\n<doc docid="1">\n<hl><SEG id="1"> AT&T &amp; &quot;R&D&quot; </SEG></hl>\n'

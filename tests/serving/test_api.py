@@ -19,6 +19,7 @@ from dragoman.serving.metrics import Metrics
 from ..models import LINES
 from .conftest import make_service
 
+URL = "http://127.0.0.1"
 PROTECTED = "Visit https://example.org/a?b=1, {name}, and pay 1,250.75 by 10:30."
 
 
@@ -143,7 +144,7 @@ def test_files_are_translated_in_their_own_format(client: TestClient) -> None:
 
 def test_two_models_for_one_language_pair_have_different_names(exports: list[Path]) -> None:
     app = make_app(make_service([exports[0], exports[0]]), Limits(), None, Metrics())
-    with TestClient(app) as client:
+    with TestClient(app, base_url=URL) as client:
         assert [model["name"] for model in client.get("/models").json()] == ["en-de", "en-de-2"]
         assert translate(client, LINES[0], model="en-de-2")
         response = client.post("/translate", json={"q": "x", "source": "en", "target": "de", "model": "other"})
@@ -206,10 +207,21 @@ def test_every_response_has_security_headers(client: TestClient) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
+def test_requests_under_a_foreign_host_name_are_refused(exports: list[Path]) -> None:
+    """Against DNS rebinding: a foreign page must not reach a local server under its own name."""
+    app = make_app(make_service(exports), Limits(), None, Metrics(), ["translate.example.org"])
+    with TestClient(app, base_url="http://evil.example:8765") as client:
+        for response in (client.post("/translate", json=VALID), client.get("/"), client.get("/models")):
+            assert response.status_code == 403
+            assert "--allow-host evil.example" in response.json()["error"]
+        for host in ("translate.example.org", "LOCALHOST:8765", "192.168.0.7:8765", "[::1]:8765"):
+            assert client.get("/health", headers={"host": host}).status_code == 200
+
+
 def test_a_server_with_keys_accepts_only_requests_with_a_known_key(exports: list[Path], tmp_path: Path) -> None:
     key = create_api_key(tmp_path / "keys", "alice")
     app = make_app(make_service(exports), Limits(), ApiKeys.read(tmp_path / "keys"), Metrics())
-    with TestClient(app) as client:
+    with TestClient(app, base_url=URL) as client:
         assert client.post("/translate", json=VALID).status_code == 401
         assert client.post("/stream", json=VALID).status_code == 401
         assert client.post("/detect", json={"q": "x"}).status_code == 401
@@ -225,7 +237,7 @@ def test_a_server_with_keys_accepts_only_requests_with_a_known_key(exports: list
 
 def test_a_client_over_its_rate_limit_gets_429_with_retry_after(exports: list[Path]) -> None:
     app = make_app(make_service(exports), Limits(requests_per_minute=2), None, Metrics())
-    with TestClient(app) as client:
+    with TestClient(app, base_url=URL) as client:
         responses = [client.post("/translate", json=VALID) for _ in range(3)]
     assert [response.status_code for response in responses] == [200, 200, 429]
     assert int(responses[2].headers["retry-after"]) > 0
@@ -233,19 +245,19 @@ def test_a_client_over_its_rate_limit_gets_429_with_retry_after(exports: list[Pa
 
 def test_an_overloaded_server_rejects_requests_but_answers_health_checks(exports: list[Path]) -> None:
     app = make_app(make_service(exports), Limits(max_requests=0), None, Metrics())
-    with TestClient(app) as client:
+    with TestClient(app, base_url=URL) as client:
         response = client.post("/translate", json=VALID)
         assert response.status_code == 503
         assert int(response.headers["retry-after"]) > 0
         assert client.get("/health").json() == {"status": "ok"}
     full_queue = make_app(make_service(exports), Limits(max_waiting=0), None, Metrics())
-    with TestClient(full_queue) as client:
+    with TestClient(full_queue, base_url=URL) as client:
         assert client.post("/translate", json=VALID).status_code == 503
 
 
 def test_a_request_that_takes_too_long_is_cancelled(exports: list[Path]) -> None:
     app = make_app(make_service(exports), Limits(timeout_s=0.001), None, Metrics())
-    with TestClient(app) as client:
+    with TestClient(app, base_url=URL) as client:
         response = client.post("/translate", json={**VALID, "q": " ".join(LINES)})
         assert response.status_code == 503
         assert "longer than 0.001 s" in response.json()["error"]

@@ -22,7 +22,9 @@ def test_a_key_is_returned_once_and_stored_as_a_hash(tmp_path: Path) -> None:
         assert keys.owner(wrong) is None
 
 
-@pytest.mark.parametrize("content", ["", "# only a comment\n", "no-hash\n", "name deadbeef\n"])
+@pytest.mark.parametrize(
+    "content", ["", "# only a comment\n", "no-hash\n", "name deadbeef\n", "name " + 64 * "é" + "\n"]
+)
 def test_a_file_without_valid_keys_is_rejected(tmp_path: Path, content: str) -> None:
     path = tmp_path / "keys.txt"
     path.write_text(content)

@@ -1,6 +1,5 @@
 """Files are translated in their own format, and everything but their text is unchanged."""
 
-import asyncio
 import contextlib
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import polib
 import pytest
 from lxml import etree
 
-from dragoman.serving.documents import PO_COMMENT, UnreadableError, translate_document
+from dragoman.serving.documents import PO_COMMENT, UnreadableError, parse
 
 PO = """# A head.
 msgid ""
@@ -46,13 +45,10 @@ TMX = """<?xml version="1.0" encoding="UTF-8"?>
 </body></tmx>"""
 
 
-async def upper_case(text: str) -> str:
-    return text.upper()
-
-
 def translated(content: str | bytes, extension: str) -> str:
     raw = content.encode() if isinstance(content, str) else content
-    return asyncio.run(translate_document(raw, extension, "en", "de", upper_case)).decode()
+    document = parse(raw, extension, "en", "de")
+    return document.render([text.upper() for text in document.texts]).decode()
 
 
 def test_plain_text_keeps_its_line_breaks_and_loses_its_byte_order_mark() -> None:
@@ -110,3 +106,8 @@ def test_entities_of_a_hostile_tmx_file_are_not_expanded() -> None:
     bomb = f'<!DOCTYPE tmx [<!ENTITY a0 "ha">{levels}]><tmx><tu><tuv lang="en"><seg>&a9;</seg></tuv></tu></tmx>'
     with contextlib.suppress(UnreadableError):  # lxml rejects it, or does not expand the entity.
         assert len(translated(bomb, "tmx")) < 100_000
+
+
+def test_characters_that_xml_does_not_allow_are_replaced_in_a_translation() -> None:
+    document = parse(TMX.encode(), "tmx", "en", "de")
+    assert "a\ufffdb" in document.render(["a\uffffb"] * len(document.texts)).decode()

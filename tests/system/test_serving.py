@@ -20,7 +20,9 @@ from ..models import LINES
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.system
-REQUEST_HEAD = "POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+REQUEST_HEAD = (
+    "POST /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+)
 
 
 class Server:

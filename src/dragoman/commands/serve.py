@@ -1,5 +1,6 @@
 """`dragoman serve`: the translation server."""
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from dragoman.serving.limits import Limits
 
 LOOPBACK = "127.0.0.1"
+SHUTDOWN_GRACE_S = 15
+"""Time for requests in progress to finish after the server is asked to stop."""
 
 
 def serve(
@@ -22,6 +25,15 @@ def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default accepts connections from this machine only.")
     ] = LOOPBACK,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name under which browsers reach this server, such as that of a reverse proxy; may be repeated. "
+            "localhost, this machine's name and IP addresses are always allowed; '*' allows every name.",
+            show_default=False,
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8765,
     threads: Annotated[int, typer.Option(min=0, max=256, help="CPU threads per batch; 0: CTranslate2 chooses.")] = 0,
     keys: Annotated[
@@ -68,16 +80,23 @@ def serve(
         requests_per_minute=requests_per_minute,
         timeout_s=timeout,
     )
-    _run_server(models, limits, host=host, port=port, threads=threads, key_file=keys)
+    _run_server(models, limits, host, allow_host or [], port=port, threads=threads, key_file=keys)
 
 
 def _run_server(
-    models: list[Path], limits: "Limits", *, host: str, port: int, threads: int, key_file: Path | None
+    models: list[Path],
+    limits: "Limits",
+    host: str,
+    host_names: list[str],
+    *,
+    port: int,
+    threads: int,
+    key_file: Path | None,
 ) -> None:
+    from dragoman.http_server import make_server
     from dragoman.listening_socket import bind_socket, url_to_open
     from dragoman.serving.api_keys import ApiKeys
     from dragoman.serving.app import make_app
-    from dragoman.serving.http_server import run
     from dragoman.serving.metrics import Metrics
     from dragoman.serving.model_loading import load_service
 
@@ -100,4 +119,8 @@ def _run_server(
         console.print(f"{model.name}: {model.source} to {model.target}", highlight=False)
     url = url_to_open(host, port)
     console.print(f"Translate at {url}. API documentation: {url}/docs. Press Ctrl-C to stop.", soft_wrap=True)
-    run(make_app(service, limits, keys, metrics), listener, read_timeout_s=limits.read_timeout_s)
+    app = make_app(service, limits, keys, metrics, [host, socket.gethostname(), *host_names])
+    server = make_server(
+        app, shutdown_grace_s=SHUTDOWN_GRACE_S, has_lifespan=True, read_timeout_s=limits.read_timeout_s
+    )
+    server.run(sockets=[listener])

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from dragoman.corpus.sources import Languages
 from dragoman.settings import CleaningSettings, RuleName
@@ -22,6 +23,8 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2
 # UTF-8 that was decoded as Latin-1 or Windows-1252 and encoded again, and the replacement character U+FFFD.
 _MOJIBAKE = re.compile("[ÂÃ][\u0080-\u00bf\u2018-\u2122]|â€|\ufffd")
 _LENGTH_SLACK = 10
+_MAX_COMBINING_MARKS = 30
+_COMBINING_GRAPHEME_JOINER = "\u034f"
 
 _SCRIPT_RANGES = {
     "latin": "A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff",
@@ -92,6 +95,20 @@ def has_plain_spaces(text: str) -> bool:
 
 def collapse_whitespace(text: str) -> str:
     return text if has_plain_spaces(text) else " ".join(text.split())
+
+
+def limit_combining_marks(text: str) -> str:
+    """Stream-safe text (Unicode Annex 15): a joiner after each 30 combining marks on one letter.
+
+    No language needs as many. Normalization sorts the marks of a letter, in a time that is quadratic in their number.
+    """
+    return _combining_mark_run().sub(rf"\g<0>{_COMBINING_GRAPHEME_JOINER}", text)
+
+
+@cache
+def _combining_mark_run() -> re.Pattern[str]:
+    marks = "".join(mark for mark in map(chr, range(0x300, 0x20000)) if unicodedata.combining(mark))
+    return re.compile(f"[{marks}]{{{_MAX_COMBINING_MARKS}}}(?=[{marks}])")
 
 
 def is_mojibake(text: str) -> bool:
@@ -200,7 +217,7 @@ class Cleaner:
             form = self._settings.form
             if not (unicodedata.is_normalized(form, source) and unicodedata.is_normalized(form, target)):
                 source, target = self._apply(
-                    "normal_form", source, target, lambda text: unicodedata.normalize(form, text)
+                    "normal_form", source, target, lambda text: unicodedata.normalize(form, limit_combining_marks(text))
                 )
         return source, target
 

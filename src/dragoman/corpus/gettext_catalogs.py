@@ -1,8 +1,10 @@
 """Readers for gettext message catalogs: PO and compiled MO files."""
 
+import codecs
 import re
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,9 +18,16 @@ from dragoman.errors import CorpusError
 
 MAX_CATALOG_BYTES = 1 << 26
 """PO and MO files are read into memory. The largest programs have catalogs of a few MB."""
+MAX_FIELD_LINES = 4096
+"""Lines of a message or a comment. polib takes quadratic time for them."""
 
 _MO_MAGIC = 0x950412DE
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
+# Decoders that take quadratic time; no text is in these encodings.
+_QUADRATIC_CHARSETS = frozenset({"idna", "punycode"})
+_PO_FIELD = re.compile(rb"^[ \t]*(?:#~[ \t]+)?msg", re.MULTILINE)
+# Everything that polib treats as the end of a line: of the file, or of a message.
+_PO_LINE_END = re.compile(rb"[\n\x0b\x0c\x1c-\x1e\x85]|\\[nrvf]|\xe2\x80[\xa8\xa9]")
 _PO_LINE = re.compile(r"\(line (\d+)\)")
 
 
@@ -28,6 +37,13 @@ class InvalidPOError(Exception):
     def __init__(self, line: int | None) -> None:
         super().__init__(line)
         self.line = line
+
+
+class _Catalog(polib.POFile):  # type: ignore[misc]
+    """A PO file that removes its header in linear time: polib renders every entry before it as text."""
+
+    def remove(self, entry: polib.POEntry) -> None:
+        del self[next(index for index, other in enumerate(self) if other is entry)]
 
 
 def read_po(path: Path, languages: Languages) -> PairIterator:
@@ -52,16 +68,21 @@ def read_po(path: Path, languages: Languages) -> PairIterator:
 
 
 def load_po(content: bytes, encoding: str) -> polib.POFile:
-    """Parse a PO file that was read into memory.
+    """Parse a PO file that was read into memory, in linear time.
 
     polib opens a string as a path if such a file exists, and splits it at every Unicode line separator. A temporary
     file avoids both.
     """
+    content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    field_starts = [0, *(field.start() for field in _PO_FIELD.finditer(content)), len(content)]
+    for begin, end in pairwise(field_starts):
+        if len(_PO_LINE_END.findall(content, begin, end)) > MAX_FIELD_LINES:
+            raise InvalidPOError(content.count(b"\n", 0, begin) + 1)
     with TemporaryDirectory(prefix="dragoman-") as folder:
         copy = Path(folder, "messages.po")
         copy.write_bytes(content)
         try:
-            return polib.pofile(str(copy), encoding=encoding)
+            return polib.pofile(str(copy), encoding=encoding, klass=_Catalog)
         except Exception as error:  # polib raises any exception that its parser runs into.
             line = _PO_LINE.search(str(error))
             raise InvalidPOError(int(line[1]) if line else None) from None
@@ -152,6 +173,8 @@ def _to_utf8(text: bytes, charset: str, path: Path) -> bytes:
     if charset in {"utf-8", "utf8", "ascii", "us-ascii", "charset"}:
         return text
     try:
+        if codecs.lookup(charset).name in _QUADRATIC_CHARSETS:
+            raise LookupError
         return text.decode(charset).encode("utf-8", "surrogatepass")
     except (LookupError, ValueError):
         raise CorpusError(

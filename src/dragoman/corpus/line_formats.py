@@ -3,6 +3,7 @@
 All of them stream: memory is bounded by a block and the longest line.
 """
 
+import contextlib
 import html
 import json
 import re
@@ -181,6 +182,13 @@ def read_sgm(source: Path, target: Path) -> PairIterator:
         yield left, right
 
 
+def _segment_line(segment: bytes) -> bytes:
+    text = segment.decode("utf-8", "surrogateescape")
+    with contextlib.suppress(ValueError):  # A character reference of thousands of digits: stays as it is.
+        text = html.unescape(text)
+    return encode_line(text.strip(" \t\r\n"))
+
+
 def _segments(path: Path) -> Iterator[bytes]:
     """The text of each <seg> element.
 
@@ -199,8 +207,7 @@ def _segments(path: Path) -> Iterator[bytes]:
                 line = lines_before + text.count(b"\n", 0, tag.start()) + 1
                 raise CorpusError(f"{problem}: close every <seg ...> with </seg>", path, line)
             if closes:
-                segment = text[begin : tag.start()].decode("utf-8", "surrogateescape")
-                yield encode_line(html.unescape(segment).strip(" \t\r\n"))
+                yield _segment_line(text[begin : tag.start()])
             is_open = not closes
             begin = scan = tag.end()
         # A tag may be split by the end of the block.

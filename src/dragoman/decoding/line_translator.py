@@ -25,10 +25,11 @@ LOOK_AHEAD = 1024
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Everything that some program treats as the end of a line, and all other control characters.
 _LINE_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-# Where a long line may be split, the best boundaries first.
+# Where a long line may be split, the best boundaries first. The lookbehinds let a pattern start only once within a run
+# of its characters: a search from each of them would take quadratic time.
 _BOUNDARIES = (
-    re.compile("[.!?…]+[\"'»”’)\\]]*\\s+|[。！？]+[」』）”]*"),
-    re.compile("[,;:–—]+\\s+|[、，；：]+"),
+    re.compile("(?<![.!?…])[.!?…]+[\"'»”’)\\]]*\\s+|[。！？]+[」』）”]*"),
+    re.compile("(?<![,;:–—])[,;:–—]+\\s+|[、，；：]+"),
     re.compile("\\s+"),
 )
 
@@ -150,29 +151,34 @@ def split_line(text: str, count_tokens: Callable[[str], int], limit: int) -> lis
 
     Segments and separators together are the text again. Text without tokens has no segments.
     """
-    parts = _split(text, count_tokens, limit, 0)
-    return [LineSegment(part.rstrip(), " " if part != part.rstrip() else "") for part, size in parts if size]
+    segments = []
+    begin = 0
+    for length, size in _split(text, count_tokens, limit, 0):
+        part = text[begin : begin + length]
+        begin += length
+        if size:
+            segments.append(LineSegment(part.rstrip(), " " if part != part.rstrip() else ""))
+    return segments
 
 
-def _split(text: str, count_tokens: Callable[[str], int], limit: int, level: int) -> list[tuple[str, int]]:
-    """Parts with their token counts. Parts that fit into the limit together are merged again."""
+def _split(text: str, count_tokens: Callable[[str], int], limit: int, level: int) -> list[tuple[int, int]]:
+    """Lengths of the parts, in characters and in tokens. Parts that fit into the limit together are merged again."""
     size = count_tokens(text)
     if size <= limit or len(text) <= 1:
-        return [(text, size)]
+        return [(len(text), size)]
     if level < len(_BOUNDARIES):
         ends = [match.end() for match in _BOUNDARIES[level].finditer(text)]
     else:
         width = len(text) // math.ceil(size / limit)
         ends = list(range(max(width, 1), len(text), max(width, 1)))
     bounds = [0, *(end for end in ends if end < len(text)), len(text)]
-    parts: list[tuple[str, int]] = []
+    parts: list[tuple[int, int]] = []
     for begin, end in pairwise(bounds):
-        smaller = _split(text[begin:end], count_tokens, limit, min(level + 1, len(_BOUNDARIES)))
-        for part, part_size in smaller:
+        for length, part_size in _split(text[begin:end], count_tokens, limit, min(level + 1, len(_BOUNDARIES))):
             if parts and parts[-1][1] + part_size <= limit:
-                parts[-1] = (parts[-1][0] + part, parts[-1][1] + part_size)
+                parts[-1] = (parts[-1][0] + length, parts[-1][1] + part_size)
             else:
-                parts.append((part, part_size))
+                parts.append((length, part_size))
     return parts
 
 

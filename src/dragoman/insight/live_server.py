@@ -2,21 +2,22 @@
 
 import asyncio
 import secrets
+import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from dragoman.host_header import HostHeaderMiddleware
+from dragoman.http_server import make_server
 from dragoman.insight.page import render, to_script_json
 from dragoman.insight.run_history import RunLogReader
 from dragoman.insight.run_summary import summarize
@@ -62,26 +63,25 @@ class LiveServer:
         self._socket = bind_socket(host, port)
         self._socket.listen()  # A browser that connects before `serve` waits instead of being refused.
         self.address = f"{url_to_open(host, self._socket.getsockname()[1])}/" + (f"?token={token}" if token else "")
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                make_app(watched, token, lambda: self._server.should_exit),
-                log_level="warning",
-                ws="none",
-                server_header=False,
-                timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
-            )
-        )
+        app = make_app(watched, token, [host, socket.gethostname()], lambda: self._server.should_exit)
+        self._server = make_server(app, shutdown_grace_s=SHUTDOWN_GRACE_S)
 
     def serve(self) -> None:
         """Serve until the process is interrupted."""
         self._server.run(sockets=[self._socket])
 
 
-def make_app(watched: WatchedRuns, token: str | None, is_stopping: Callable[[], bool] = lambda: False) -> Starlette:
+def make_app(
+    watched: WatchedRuns,
+    token: str | None,
+    host_names: Collection[str] = (),
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> ASGIApp:
     """The page and its event stream. If there is a token, every request must carry it."""
 
     def refuse(request: Request) -> Response | None:
-        if token is None or secrets.compare_digest(request.query_params.get("token", ""), token):
+        # As bytes: compare_digest raises an error for text that is not ASCII.
+        if token is None or secrets.compare_digest(request.query_params.get("token", "").encode(), token.encode()):
             return None
         return PlainTextResponse("Token missing: open the address that `dragoman watch` printed.\n", 403)
 
@@ -98,9 +98,14 @@ def make_app(watched: WatchedRuns, token: str | None, is_stopping: Callable[[], 
             headers={"Cache-Control": "no-store"},
         )
 
-    # Against DNS rebinding: without a token, a foreign page could read this server under its own host name.
-    middleware = [] if token else [Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])]
-    return Starlette(routes=[Route("/", page), Route("/events", events)], middleware=middleware)
+    app = Starlette(routes=[Route("/", page), Route("/events", events)])
+    # A foreign page that reaches this server under its own host name does not know the token.
+    return app if token else HostHeaderMiddleware(app, host_names, _refuse_host)
+
+
+def _refuse_host(name: str) -> Response:
+    message = f"This server has another name than '{name[:100]}': open the address that `dragoman watch` printed, or"
+    return PlainTextResponse(f"{message} start it with --host 0.0.0.0, which requires a token.\n", 403)
 
 
 async def stream_updates(watched: WatchedRuns, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:

@@ -19,6 +19,7 @@ from dragoman.serving.metrics import CONTENT_TYPE, Metrics
 from dragoman.serving.request_parsing import read_body, read_fields
 from dragoman.serving.schemas import DetectRequest, StreamRequest, TranslateRequest
 from dragoman.serving.translation_service import ServedModel, TranslationService, UnknownDirectionError
+from dragoman.serving.worker_thread import WorkerThread
 
 CLIENT_CLOSED_REQUEST = 499
 """Appears in the metrics only: the client has disconnected."""
@@ -34,13 +35,17 @@ class Api:
         self._limits = limits
         self._metrics = metrics
         self._access = AccessControl(keys, limits)
+        self._document_thread = WorkerThread("documents")
+
+    def close(self) -> None:
+        self._document_thread.close()
 
     async def translate(self, request: Request) -> Response:
         fields = await read_fields(request, TranslateRequest, self._limits)
         self._access.check(request, fields.api_key)
         texts = [fields.q] if isinstance(fields.q, str) else fields.q
         self._check_length(sum(map(len, texts)))
-        sources = self._source_languages(texts, fields.source)
+        sources = await self._source_languages(texts, fields.source)
         models = [
             self._select_model(source, fields.target, fields.model, len(text))
             for text, (source, _) in zip(texts, sources, strict=True)
@@ -75,7 +80,7 @@ class Api:
         fields = await read_fields(request, StreamRequest, self._limits)
         self._access.check(request, fields.api_key)
         self._check_length(len(fields.q))
-        source, detected = self._source_language(fields.q, fields.source)
+        source, detected = await self._source_language(fields.q, fields.source)
         model = self._select_model(source, fields.target, fields.model, len(fields.q))
         header = {"model": model.name, "source": model.source, "target": model.target, "detected": detected}
         return StreamingResponse(self._stream_lines(model, fields, header), media_type="application/x-ndjson")
@@ -105,21 +110,26 @@ class Api:
         content = await read_body(request, self._limits.max_file_bytes, self._limits)
         model = self._select_model(source, target, request.query_params.get("model"), len(content))
 
-        async def translate(text: str) -> str:
-            return await self._service.translate(model, text)
-
-        translation = documents.translate_document(content, extension, source, target, translate)
+        translation = self._translate_document(model, content, extension, source, target)
         try:
             translated = await _cancel_on_disconnect(request, translation)
         except documents.UnreadableError as error:
             raise ApiError(400, str(error)) from None
         return Response(translated, media_type=documents.FORMATS[extension])
 
+    async def _translate_document(
+        self, model: ServedModel, content: bytes, extension: str, source: str, target: str
+    ) -> bytes:
+        document = await self._document_thread.run(documents.parse, content, extension, source, target)
+        translations = [await self._service.translate(model, text) for text in document.texts]
+        return await self._document_thread.run(document.render, translations)
+
     async def detect(self, request: Request) -> Response:
         fields = await read_fields(request, DetectRequest, self._limits)
         self._access.check(request, fields.api_key)
         self._check_length(len(fields.q))
-        return JSONResponse([_in_percent(guess) for guess in language_detection.detect(fields.q)])
+        guesses = await self._service.run_on_text(language_detection.detect, fields.q)
+        return JSONResponse([_in_percent(guess) for guess in guesses])
 
     async def languages(self, _: Request) -> Response:
         targets: dict[str, list[str]] = {}
@@ -179,18 +189,18 @@ class Api:
                 413, f"The text has {characters:,} characters, but the limit is {limit:,}: send it in parts."
             )
 
-    def _source_languages(self, texts: list[str], stated: str) -> list[tuple[str, dict[str, Any] | None]]:
+    async def _source_languages(self, texts: list[str], stated: str) -> list[tuple[str, dict[str, Any] | None]]:
         """Source language of each text. Texts without letters get the language of all texts together."""
         combined = "\n".join(texts)
         samples = [text if any(map(str.isalpha, text)) else combined for text in texts]
-        languages = {sample: self._source_language(sample, stated) for sample in dict.fromkeys(samples)}
+        languages = {sample: await self._source_language(sample, stated) for sample in dict.fromkeys(samples)}
         return [languages[sample] for sample in samples]
 
-    def _source_language(self, text: str, stated: str) -> tuple[str, dict[str, Any] | None]:
+    async def _source_language(self, text: str, stated: str) -> tuple[str, dict[str, Any] | None]:
         """Source language of a text, and the detection result if the stated language is `auto`."""
         if stated != "auto":
             return stated, None
-        guesses = language_detection.detect(text)
+        guesses = await self._service.run_on_text(language_detection.detect, text)
         if not guesses or guesses[0].confidence < language_detection.AUTO_MIN_CONFIDENCE:
             raise ApiError(400, "The language of the text cannot be detected: set source to its code.")
         return guesses[0].language, _in_percent(guesses[0])

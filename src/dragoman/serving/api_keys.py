@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 import secrets
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from dragoman.files import write_atomic
 from dragoman.text_lines import read_text_lines
 
 KEY_BYTES = 24
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class ApiKeys:
@@ -29,7 +31,7 @@ class ApiKeys:
             if not line.strip() or line.startswith("#"):
                 continue
             owner, _, digest = line.strip().rpartition(" ")
-            if not owner or len(digest) != 64:
+            if not owner or not _SHA256.fullmatch(digest):
                 raise DragomanError(
                     f"{path}, line {number} is not a name and a SHA-256 hash: create keys with --new-key NAME."
                 )

@@ -1,7 +1,7 @@
 """The ASGI application: routes, static files of the translate page, error handlers, middleware."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from importlib import resources
 
 from starlette.applications import Starlette
@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from dragoman.host_header import HostHeaderMiddleware
 from dragoman.serving.api import Api
 from dragoman.serving.api_keys import ApiKeys
 from dragoman.serving.error_responses import ApiError, handle_api_error, handle_routing_error
@@ -31,8 +32,17 @@ PAGE_FILES = {
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(service: TranslationService, limits: Limits, keys: ApiKeys | None, metrics: Metrics) -> ASGIApp:
-    """Build the ASGI application. It closes the service on shutdown."""
+def make_app(
+    service: TranslationService,
+    limits: Limits,
+    keys: ApiKeys | None,
+    metrics: Metrics,
+    host_names: Collection[str] = (),
+) -> ASGIApp:
+    """Build the ASGI application. It closes the service on shutdown.
+
+    `host_names` are the names of the server, beside localhost and IP addresses.
+    """
     api = Api(service, limits, keys, metrics)
     endpoints: dict[str, tuple[str, Handler]] = {
         "/translate": ("POST", api.translate),
@@ -55,6 +65,7 @@ def make_app(service: TranslationService, limits: Limits, keys: ApiKeys | None, 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
+        api.close()
         service.close()
 
     routes = [Route(path, handler, methods=[method]) for path, (method, handler) in endpoints.items()]
@@ -64,7 +75,13 @@ def make_app(service: TranslationService, limits: Limits, keys: ApiKeys | None, 
         lifespan=lifespan,
         exception_handlers={ApiError: handle_api_error, HTTPException: handle_routing_error},
     )
-    return ServerMiddleware(app, limits, metrics, frozenset([*endpoints, *static]), api.timeout_s)
+    checked = HostHeaderMiddleware(app, host_names, _refuse_host)
+    return ServerMiddleware(checked, limits, metrics, frozenset([*endpoints, *static]), api.timeout_s)
+
+
+def _refuse_host(name: str) -> Response:
+    message = f"This server has another name than '{name[:100]}': open it by its IP address, or start it with"
+    return ApiError(403, f"{message} --allow-host {name[:100]}.").response()
 
 
 def _load_page_file(name: str) -> Response:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from dragoman.corpus.cleaning import limit_combining_marks
+
 MIN_LETTERS = 3
 """Texts with fewer letters have no detected language."""
 AUTO_MIN_CONFIDENCE = 0.5
@@ -32,7 +34,7 @@ def detect(text: str) -> list[LanguageGuess]:
     """The most likely languages, best first. Empty if the text has fewer than `MIN_LETTERS` letters."""
     if sum(map(str.isalpha, text)) < MIN_LETTERS:
         return []
-    ranked = _identifier().rank(text)
+    ranked = _identifier().rank(limit_combining_marks(text))
     return [
         LanguageGuess(language, round(float(probability), 4))
         for language, probability in ranked[:3]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from dragoman.http_server import READ_TIMEOUT_S
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -11,14 +13,14 @@ class Limits:
     """Characters of text per request."""
     max_file_bytes: int = 1 << 20
     max_requests: int = 64
-    """Requests in progress at once; further ones are rejected."""
+    """Requests in progress at once, after they have arrived; further ones are rejected."""
     max_waiting: int = 256
     """Sentences in a model's queue; at this length, new requests are rejected."""
     requests_per_minute: int = 0
     """Requests per client; 0 means no limit."""
     timeout_s: float = 30.0
     """Time for a request, from its first byte to the last byte of the response; ten times as long for files."""
-    read_timeout_s: float = 10.0
+    read_timeout_s: float = READ_TIMEOUT_S
     """Time for a client to send its request."""
 
     @property

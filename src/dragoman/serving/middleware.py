@@ -38,6 +38,7 @@ class ServerMiddleware:
         self._paths = paths
         self._timeout_s = timeout_s
         self._in_progress = 0
+        self._received = 0  # Requests in progress that have arrived completely.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,22 +48,31 @@ class ServerMiddleware:
         path = scope["path"] if scope["path"] in self._paths else "other"
         response = _ResponseSender(send)
         started_at_s = time.perf_counter()
+        has_arrived = False
+
+        async def receive_within_limit() -> Message:
+            """Receive part of the body. Slow clients do not count against the limit until they have sent all of it."""
+            nonlocal has_arrived
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body") and not has_arrived:
+                if self._received >= self._limits.max_requests:
+                    raise ApiError(503, "Too many requests in progress: try again in a moment.", RETRY_AFTER_S)
+                self._received += 1
+                has_arrived = True
+            return message
+
         self._in_progress += 1
         self._metrics.requests_in_progress.set(self._in_progress)
         try:
-            await self._serve(scope, receive, response, path)
+            await self._serve(scope, receive_within_limit, response, path)
         finally:
+            self._received -= has_arrived
             self._in_progress -= 1
             self._metrics.requests_in_progress.set(self._in_progress)
             self._metrics.requests.labels(path, str(response.status)).inc()
             self._metrics.request_seconds.labels(path).observe(time.perf_counter() - started_at_s)
 
     async def _serve(self, scope: Scope, receive: Receive, response: "_ResponseSender", path: str) -> None:
-        # Monitoring must work on an overloaded server.
-        if self._in_progress > self._limits.max_requests and path not in ("/health", "/metrics"):
-            overloaded = ApiError(503, "Too many requests in progress: try again in a moment.", RETRY_AFTER_S)
-            await overloaded.response()(scope, receive, response)
-            return
         timeout_s = self._timeout_s(path)
         try:
             async with asyncio.timeout(timeout_s):

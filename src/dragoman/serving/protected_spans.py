@@ -5,7 +5,7 @@ Models sometimes drop or alter them. The functions here detect that, and split a
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 _VERBATIM = re.compile(
     r"""
@@ -22,7 +22,7 @@ _VERBATIM = re.compile(
 _NUMBER = re.compile(r"\d+(?:[.,:'’\u00a0\u202f]\d+)*")
 _ANY_SPAN = re.compile(f"(?:{_VERBATIM.pattern})|{_NUMBER.pattern}", re.VERBOSE)
 _NON_DIGIT = re.compile(r"\D")
-_FINAL_PUNCTUATION = re.compile(r"[.!?。]+$")
+_FINAL_PUNCTUATION = ".!?。"
 
 
 def find_verbatim(text: str) -> list[str]:
@@ -47,24 +47,31 @@ def changed_spans(source: str, translation: str) -> set[str]:
     return {*missing_numbers, *(before - after), *(after - before)}
 
 
-def split_at_spans(text: str, spans: Collection[str]) -> Iterator[tuple[str, bool]]:
-    """Split text at the given spans; yields parts, and True for those that are protected."""
+def find_all(text: str) -> set[str]:
+    """All protected spans: verbatim ones, and the digits of numbers."""
+    return {*find_verbatim(text), *find_numbers(text)}
+
+
+def split_at_spans(text: str, spans: Collection[str]) -> list[tuple[str, bool]]:
+    """Split text at the given spans: its parts, and True for those that are protected."""
+    parts = []
     start = 0
     for match in _ANY_SPAN.finditer(text):
         if match.group() not in spans and _NON_DIGIT.sub("", match.group()) not in spans:
             continue
         if match.start() > start:
-            yield text[start : match.start()], False
-        yield match.group(), True
+            parts.append((text[start : match.start()], False))
+        parts.append((match.group(), True))
         start = match.end()
     if start < len(text):
-        yield text[start:], False
+        parts.append((text[start:], False))
+    return parts
 
 
 def fit_to_source(translation: str, source_part: str) -> str:
     """Translation of part of a sentence, with the part's outer whitespace, and no final punctuation the part lacks."""
     body = source_part.strip()
-    if not _FINAL_PUNCTUATION.search(body):
-        translation = _FINAL_PUNCTUATION.sub("", translation)
+    if not body.endswith(tuple(_FINAL_PUNCTUATION)):
+        translation = translation.rstrip(_FINAL_PUNCTUATION)
     leading = source_part[: len(source_part) - len(source_part.lstrip())]
     return leading + translation + source_part[len(source_part.rstrip()) :]

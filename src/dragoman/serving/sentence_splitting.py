@@ -1,12 +1,17 @@
 """Splitting text into sentences, and joining it again without changing the whitespace between them.
 
 Rules, not a model: a sentence ends at its punctuation if the following text looks like a beginning, unless the dot
-belongs to an abbreviation, an initial or an ordinal. A sentence never spans a line break.
+belongs to an abbreviation, an initial or an ordinal. A sentence never spans a line break, and is never longer than
+`MAX_SENTENCE_CHARACTERS`.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+
+MAX_SENTENCE_CHARACTERS = 4000
+"""A longer text without a sentence end is cut: the work on one sentence must not delay other requests."""
 
 # In any language: a dot after one of these does not end a sentence. When in doubt, the rules do not split: a sentence
 # that is split in two translates worse, while two sentences translated as one hardly do.
@@ -23,6 +28,7 @@ _SENTENCE_ENDS = re.compile(
     rf"(?<![.!?…])(?P<mark>[.!?…]+)[\"'»”’)\]]*\s+(?=[{re.escape(_OPENING)}]*(?P<next>[^\W_]))|[。！？]+[」』）”]*\s*"
 )
 _LONGEST_ABBREVIATION = 12
+_SPACES = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,27 @@ def _split_line(line: str, line_break: str) -> list[Segment]:
     body = line[len(indent) :]
     ends = [match.end() for match in _SENTENCE_ENDS.finditer(body) if _is_sentence_end(body, match)]
     segments = [Segment("", indent)] if indent else []
-    for start, end in pairwise([0, *(end for end in ends if end < len(body)), len(body)]):
+    bounds = [0, *(end for end in ends if end < len(body)), len(body)]
+    for start, end in pairwise([0, *_cut_long_sentences(body, bounds)]):
         part = body[start:end]
         sentence = part.rstrip()
         segments.append(Segment(sentence, part[len(sentence) :]))
     if segments:
         segments[-1] = Segment(segments[-1].text, segments[-1].glue + line_break)
     return segments or [Segment("", line_break)]
+
+
+def _cut_long_sentences(line: str, bounds: Iterable[int]) -> Iterator[int]:
+    """The bounds after the first, and cuts between those that are too far apart: after spaces, else anywhere."""
+    for start, end in pairwise(bounds):
+        begin = start
+        while end - begin > MAX_SENTENCE_CHARACTERS:
+            longest = begin + MAX_SENTENCE_CHARACTERS
+            cut = line.rfind(" ", begin, longest) + 1 or longest
+            begin = _SPACES.match(line, cut).end()  # type: ignore[union-attr]
+            if begin < end:
+                yield begin
+        yield end
 
 
 def _is_sentence_end(line: str, match: re.Match[str]) -> bool:

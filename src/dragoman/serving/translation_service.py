@@ -8,11 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from dragoman.corpus.language_codes import same_language
+from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.line_translator import (
     MAX_SEGMENT_TOKENS,
+    LineSegment,
     SourceTokens,
     normalize_line,
     split_line,
@@ -21,11 +24,17 @@ from dragoman.decoding.line_translator import (
 from dragoman.serving import protected_spans
 from dragoman.serving.request_batcher import RequestBatcher
 from dragoman.serving.sentence_splitting import Segment, split_sentences
+from dragoman.serving.worker_thread import WorkerThread
 
 MAX_QUEUED_PER_TEXT = 32
 """Sentences of one text in the queue at a time, so that a long text does not delay short ones."""
+SHORT_TEXT_CHARACTERS = 500
+"""Shorter texts are processed in the event loop: they take less time than a change of threads."""
 _WORD_START = "▁"
 """SentencePiece's mark of a piece that begins a word."""
+
+
+Result = TypeVar("Result")
 
 
 class UnknownDirectionError(Exception):
@@ -76,10 +85,14 @@ class _SentenceTranslation:
 
 
 class TranslationService:
-    """The served models, and one thread that runs them: CTranslate2 uses all cores for one batch already."""
+    """The served models, a thread that runs them, and one that works on long texts.
+
+    One thread runs the models, because CTranslate2 uses all cores for one batch already.
+    """
 
     def __init__(self, folders: Sequence[Path], *, threads: int, on_batch: Callable[[str, int], None]) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="translate")
+        self._text_thread = WorkerThread("text")
         self.models: list[ServedModel] = []
         for folder in folders:
             translator = CTranslate2Translator.load(folder, threads=threads)
@@ -115,6 +128,13 @@ class TranslationService:
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
+        self._text_thread.close()
+
+    async def run_on_text(self, work: Callable[..., Result], text: str, *arguments: object) -> Result:
+        """Call `work(text, *arguments)` without keeping the event loop from other requests."""
+        if len(text) <= SHORT_TEXT_CHARACTERS:
+            return work(text, *arguments)
+        return await self._text_thread.run(work, text, *arguments)
 
     async def translate(self, model: ServedModel, text: str) -> str:
         """Translate a text, preserving its whitespace."""
@@ -124,7 +144,7 @@ class TranslationService:
         self, model: ServedModel, text: str, *, alternatives: int = 0, with_confidence: bool = False
     ) -> AsyncIterator[TranslatedSentence]:
         """Translate a text; yields its sentences in order, each as soon as it and those before it are ready."""
-        segments = iter(split_sentences(text))
+        segments = iter(await self.run_on_text(split_sentences, text))
         tasks: deque[asyncio.Task[TranslatedSentence]] = deque()
         try:
             while True:
@@ -156,25 +176,24 @@ class TranslationService:
 
     async def _translate_sentence(self, model: ServedModel, sentence: str) -> _SentenceTranslation:
         """The best translation that preserves all protected spans; translates around the spans if there is none."""
-        if not protected_spans.has_translatable_text(sentence):
+        if not await self.run_on_text(protected_spans.has_translatable_text, sentence):
             return _SentenceTranslation(sentence)
         translation = await self._translate_unchecked(model, sentence)
-        changed = protected_spans.changed_spans(sentence, translation.text)
+        changed = await self.run_on_text(protected_spans.changed_spans, sentence, translation.text)
         if not changed:
             return translation
         for alternative in translation.alternatives:
-            if not protected_spans.changed_spans(sentence, alternative):
+            if not await self.run_on_text(protected_spans.changed_spans, sentence, alternative):
                 return _SentenceTranslation(alternative)
         text = await self._translate_around(model, sentence, changed)
-        if protected_spans.changed_spans(sentence, text):
-            all_spans = {*protected_spans.find_verbatim(sentence), *protected_spans.find_numbers(sentence)}
-            text = await self._translate_around(model, sentence, all_spans)
+        if await self.run_on_text(protected_spans.changed_spans, sentence, text):
+            text = await self._translate_around(model, sentence, protected_spans.find_all(sentence))
         return _SentenceTranslation(text)
 
     async def _translate_around(self, model: ServedModel, sentence: str, spans: Collection[str]) -> str:
         """Translate the parts between protected spans separately, and copy the spans."""
         parts = []
-        for part, is_protected in protected_spans.split_at_spans(sentence, spans):
+        for part, is_protected in await self.run_on_text(protected_spans.split_at_spans, sentence, spans):
             if is_protected or not protected_spans.has_translatable_text(part):
                 parts.append(part)
             else:
@@ -185,10 +204,9 @@ class TranslationService:
     async def _translate_unchecked(self, model: ServedModel, sentence: str) -> _SentenceTranslation:
         """The model's translation as it is. A sentence too long for the model is translated in pieces."""
         tokenizer = model.batcher.translator.tokenizer
-        pieces = split_line(normalize_line(sentence), lambda text: len(tokenizer.encode(text)), MAX_SEGMENT_TOKENS)
+        pieces, sources = await self.run_on_text(_encode, sentence, tokenizer)
         if not pieces:
             return _SentenceTranslation("")
-        sources = [(*tokenizer.encode(piece.text), tokenizer.eos_id) for piece in pieces]
         results = [await model.batcher.search(source) for source in sources]
         if len(pieces) > 1:
             texts = (tokenizer.decode(hypotheses[0].tokens) for hypotheses in results)
@@ -198,6 +216,12 @@ class TranslationService:
         distinct_texts = dict.fromkeys(to_single_line(tokenizer.decode(hypothesis.tokens)) for hypothesis in hypotheses)
         best, *alternatives = distinct_texts
         return _SentenceTranslation(best, tuple(alternatives), sources[0], tuple(hypotheses[0].tokens))
+
+
+def _encode(sentence: str, tokenizer: Tokenizer) -> tuple[list[LineSegment], list[SourceTokens]]:
+    """Pieces of a sentence that are short enough for the model, and their tokens."""
+    pieces = split_line(normalize_line(sentence), lambda text: len(tokenizer.encode(text)), MAX_SEGMENT_TOKENS)
+    return pieces, [(*tokenizer.encode(piece.text), tokenizer.eos_id) for piece in pieces]
 
 
 def _word_confidences(

@@ -1,0 +1,271 @@
+"""Every parser of users' text takes linear time, whatever the text: a search for texts that take longer.
+
+One quadratic pattern is enough to freeze a server: `re` holds the GIL while it searches.
+"""
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote_plus
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from dragoman.corpus import gettext_catalogs, language_codes, line_formats, tmx
+from dragoman.corpus.cleaning import Cleaner
+from dragoman.corpus.sources import Languages
+from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.decoding import text_input
+from dragoman.decoding.line_translator import normalize_line, split_line, to_single_line
+from dragoman.errors import DragomanError
+from dragoman.serving import documents, language_detection, protected_spans, request_parsing
+from dragoman.serving.error_responses import ApiError
+from dragoman.serving.schemas import TranslateRequest
+from dragoman.serving.sentence_splitting import split_sentences
+from dragoman.settings import CleaningSettings
+
+from .models import train_tokenizer
+from .shared_folder import shared_folder
+
+Parse = Callable[[str], object]
+CHARACTERS = 24_000
+GROWTH = 8
+MAX_COST_RATIO = 24.0
+"""Cost of a text against that of an eighth of it: about 8 in linear time, 64 in quadratic time."""
+NEGLIGIBLE_S = 0.02
+"""CPU time that is too short to compare. Even quadratic work that is as fast does no harm."""
+TRIES = 6
+
+CHARACTER_PIECES = (
+    "aZéßж日あ🐪1٣ \t\n\r\x0b\x0c\x1c\x85\u2028\u00a0\u200b\u00ad\ufeff\ufffd\u0301\u0316\u05b0\x00"
+    ".!?…,;:–—。！？、，\"'«»„“”‘’()[]{}<>「」』）¿¡-_+@/\\%$#&=|~^*`"
+)
+TEXT_PIECES = (
+    "...", ". ", "! ", ", ", "?!", "Dr. ", "a.", ".a", "1,", "1.", "1 ", "a ", " a", "ab", "a\n", "\r\n", "\n\n",
+    "日。", "http://", "https://a.b/", "www.", "ftp://", "a@", "a@b.c", "@b.", "{a", "{{", "}}", "${", "%(", "%(a)s",
+    "%1$", "%d", "<a", "<a>", "</a>", "<a b='", "&#", "&#1", "&a", "&amp;", "&x;", "&#9999", "Ã", "â€", "\u0301\u0316",
+)  # fmt: skip
+PO_PIECES = (
+    'msgid "', 'msgid ""\n', 'msgid "a"\nmsgstr ""\n', 'msgstr "', 'msgctxt "a"\n', '"a"\n', '""\n', "# a\n", "#\n",
+    "#. a\n", "#: a:1\n", "#, fuzzy\n", '#| msgid "a"\n', '#~ msgid "a"\n', "\\n", '\\"', "\\\\", "a\\n", "a: b\\n",
+    "\\f", "a-", "--", 'msgid_plural "a"\n', 'msgstr[0] ""\n', "charset=", "Plural-Forms: nplurals=", "nplurals ",
+)  # fmt: skip
+XML_PIECES = (
+    "<tu>", "</tu>", "<tu/>", '<tuv xml:lang="en">', "<tuv/>", "</tuv>", "<seg>", "</seg>", "<seg", "<sub>", "<ph/>",
+    "<bpt>", ' a="b"', ' xmlns:a="b"', "<!--", "-->", "<![CDATA[", "]]>", "<?a ", "?>", "<!DOCTYPE a [",
+    '<!ENTITY a "b">', "<a:b/>",
+)  # fmt: skip
+REQUEST_PIECES = (
+    '{"en": "', '{"a":', '"},', "\\u0061", "\\ud800", "1e9", "q=", "q=a&", "%41", "%F0", "en-", "en_US", ".en-de.",
+)  # fmt: skip
+PIECES = (*CHARACTER_PIECES, *TEXT_PIECES, *PO_PIECES, *XML_PIECES, *REQUEST_PIECES)
+
+
+class Repetition:
+    """A text of any length: units that are repeated together, or all of one before all of the next."""
+
+    def __init__(self, prefix: str, units: tuple[str, ...], suffix: str = "") -> None:
+        self.prefix, self.units, self.suffix = prefix, units, suffix
+
+    def __call__(self, characters: int) -> str:
+        count = characters // sum(map(len, self.units))
+        return self.prefix + "".join(unit * count for unit in self.units) + self.suffix
+
+    def __repr__(self) -> str:
+        return f"Repetition({self.prefix!r}, {self.units!r}, {self.suffix!r})"
+
+
+KNOWN = (
+    Repetition("a", (".",)),
+    Repetition("", (".",), "x"),
+    Repetition("", (",",), "x"),
+    Repetition("", ("{",)),
+    Repetition("abc", ("\u0301", "\u0316")),
+    Repetition('msgid ""\n', ('"a"\n',)),
+    Repetition("", ("# a\n",), 'msgid "a"\nmsgstr ""\n'),
+    Repetition('msgid ""\nmsgstr "a: b', ("\\f",), '"\n'),
+    Repetition("", ('msgid "a"\nmsgstr ""\n',), 'msgid ""\nmsgstr "' + "a " * 2000 + '"\n'),
+    Repetition("punycode\n", ("9",)),
+    Repetition("<seg>&#", ("9",), ";</seg>"),
+)
+"""Texts that took quadratic time, or made a parser fail."""
+
+
+@st.composite
+def repetitions(draw: st.DrawFn) -> Repetition:
+    piece = st.sampled_from(PIECES)
+    prefix, suffix = draw(st.just("") | piece), draw(st.just("") | piece)
+    units = draw(st.lists(piece, min_size=1, max_size=3))
+    return Repetition(prefix, tuple(units) if draw(st.booleans()) else ("".join(units),), suffix)
+
+
+def cpu_s(parse: Parse, text: str) -> float:
+    started_at_s = time.process_time()
+    with contextlib.suppress(DragomanError, ApiError, ValidationError, documents.UnreadableError):
+        parse(text)  # Refusals have their cost, too.
+    return time.process_time() - started_at_s
+
+
+def assert_linear(parse: Parse, make_text: Repetition, characters: int = CHARACTERS) -> None:
+    """Compare the CPU times of a long and a short text. Another program can disturb some tries, but hardly all."""
+    long, short = make_text(characters), make_text(characters // GROWTH)
+    ratios: list[float] = []
+    for _ in range(TRIES):
+        cost_s = cpu_s(parse, long)
+        if cost_s < NEGLIGIBLE_S:
+            return
+        ratios.append(cost_s / max(1e-5, min(cpu_s(parse, short) for _ in range(2))))
+        if ratios[-1] < MAX_COST_RATIO:
+            return
+    raise AssertionError(f"{GROWTH} times the text takes {min(ratios):.0f} times as long, or more: {make_text!r}")
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
+    def make(folder: Path) -> None:
+        for algorithm in ("bpe", "unigram"):
+            (folder / algorithm).mkdir()
+            train_tokenizer(folder / algorithm, algorithm)
+
+    folder = shared_folder(tmp_path_factory, "two-tokenizers", make)
+    return [Tokenizer.load(folder / algorithm / "tokenizer.model") for algorithm in ("bpe", "unigram")]
+
+
+def reader(folder: Path, read: Callable[..., Iterator[object]], template: str = "{}", *arguments: object) -> Parse:
+    """Parses a file with the text in it."""
+    path = folder / "text"
+
+    def parse(text: str) -> None:
+        path.write_bytes(template.replace("{}", text).encode("utf-8", "surrogatepass"))
+        for _ in read(path, *arguments):
+            pass
+
+    return parse
+
+
+def document(extension: str, template: str) -> Parse:
+    def parse(text: str) -> None:
+        content = template.replace("{}", text).encode("utf-8", "surrogatepass")
+        parsed = documents.parse(content, extension, "en", "de")
+        parsed.render(parsed.texts)
+
+    return parse
+
+
+UNIT = '<tu><tuv xml:lang="en"><seg>{}</seg></tuv></tu>'
+DOCUMENTS = {
+    "text": document("txt", "{}"),
+    "PO file": document("po", "{}"),
+    "PO message": document("po", 'msgid "{}"\nmsgstr ""\n'),
+    "PO header": document("po", 'msgid ""\nmsgstr "a: {}"\n\nmsgid "a"\nmsgstr ""\n'),
+    "PO comment": document("po", '# {}\n#. {}\n#: {}\n#, {}\nmsgid "a"\nmsgstr ""\n'),
+    "TMX file": document("tmx", "{}"),
+    "TMX body": document("tmx", f"<tmx><body>{{}}{UNIT}</body></tmx>"),
+    "TMX segment": document("tmx", f"<tmx><body>{UNIT}</body></tmx>"),
+    "TMX attribute": document("tmx", f'<tmx a="{{}}"><body {{}}>{UNIT}</body></tmx>'),
+}
+LANGUAGES = Languages("en", "de")
+READERS = {
+    "TSV": (line_formats.read_tsv, "a\t{}\n"),
+    "JSONL file": (line_formats.read_jsonl, "{}", LANGUAGES),
+    "JSONL line": (line_formats.read_jsonl, '{"en": "{}", "de": "b"}', LANGUAGES),
+    "SGM": (lambda path: line_formats.read_sgm(path, path), "{}"),
+    "SGM segment": (lambda path: line_formats.read_sgm(path, path), "<seg>{}</seg>"),
+    "tagged lines": (lambda path: line_formats.read_tags(path, path), "{}"),
+    "TMX": (tmx.read_tmx, f"<tmx><body>{{}}{UNIT}</body></tmx>", LANGUAGES),
+    "PO": (gettext_catalogs.read_po, 'msgid "{}"\nmsgstr "{}"\n', LANGUAGES),
+    "PO charset": (gettext_catalogs.read_po, 'msgid ""\nmsgstr "charset={}"\n"{}"', LANGUAGES),
+    "MO": (gettext_catalogs.read_mo, "\u07de\x12\x04{}", LANGUAGES),
+    "lines to translate": (text_input.read_lines, "{}"),
+}
+
+
+def work_on_protected_spans(text: str) -> None:
+    protected_spans.has_translatable_text(text)
+    protected_spans.changed_spans(text, text)
+    protected_spans.changed_spans(text, "")
+    protected_spans.split_at_spans(text, protected_spans.find_all(text))
+    protected_spans.fit_to_source(text, "a")
+    protected_spans.fit_to_source("a", text)
+
+
+def work_on_language_codes(text: str) -> None:
+    language_codes._primary.cache_clear()
+    language_codes.same_language(text, "en")
+    language_codes.find_language("en", [text, text + "a"], "de")
+    language_codes.codes_that_differ(text, text + "a")
+    language_codes.code_at_end(text)
+    language_codes.direction_in(text)
+
+
+def clean(text: str) -> None:
+    for form in ("NFC", "NFKC"):
+        Cleaner(CleaningSettings(form=form), LANGUAGES).clean(text.encode("utf-8", "replace"), b"a" * len(text))
+
+
+def parse_json(text: str) -> None:
+    for body in (text, json.dumps({"q": text, "source": text, "target": "de"})):
+        TranslateRequest.model_validate(request_parsing._parse_json(body.encode("utf-8", "surrogatepass")))
+
+
+def parse_form(text: str) -> None:
+    for body in (text, f"q={quote_plus(text, errors='replace')}&source=en&target=de"):
+        request_parsing._parse_form(body.encode("utf-8", "surrogatepass"))
+
+
+TEXT_PARSERS: dict[str, Parse] = {
+    "sentences": split_sentences,
+    "protected spans": work_on_protected_spans,
+    "normalized lines": lambda text: to_single_line(normalize_line(text)),
+    "language detection": language_detection.detect,
+    "language codes": work_on_language_codes,
+    "cleaning": clean,
+    "JSON request": parse_json,
+    "form request": parse_form,
+}
+# Without shrinking: a text that takes quadratic time takes seconds.
+SEARCH = settings(max_examples=100, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+SINGLE_PIECES = tuple(Repetition("", (piece,)) for piece in PIECES)
+
+
+def search(parse: Parse) -> None:
+    """Look for a text that takes longer than linear time."""
+    for make_text in (*KNOWN, *SINGLE_PIECES):
+        assert_linear(parse, make_text)
+    SEARCH(given(repetitions())(lambda make_text: assert_linear(parse, make_text)))()
+
+
+@pytest.mark.parametrize("name", TEXT_PARSERS)
+def test_work_on_a_text_takes_linear_time(name: str) -> None:
+    search(TEXT_PARSERS[name])
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_translation_of_a_file_takes_linear_time(name: str) -> None:
+    search(DOCUMENTS[name])
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_reading_of_a_corpus_takes_linear_time(name: str, tmp_path: Path) -> None:
+    read, template, *arguments = READERS[name]
+    search(reader(tmp_path, read, template, *arguments))
+
+
+def test_splitting_of_long_lines_takes_linear_time(tokenizers: list[Tokenizer]) -> None:
+    for tokenizer in tokenizers:
+        search(lambda text: split_line(normalize_line(text), lambda part: len(tokenizer.encode(part)), 250))  # noqa: B023
+
+
+@pytest.mark.parametrize("pattern", [r"[.!?]+$", r"\w+@", r"<[^>]*>", r"\s+,", r"(?:\{|\()+\}"])
+def test_the_search_finds_quadratic_patterns(pattern: str) -> None:
+    def look() -> None:
+        for make_text in (*KNOWN, *SINGLE_PIECES):
+            assert_linear(re.compile(pattern).findall, make_text, characters=6000)
+
+    with pytest.raises(AssertionError, match="times as long"):
+        look()
