@@ -4,6 +4,7 @@ After `sync` all workers of the present world have equal state, know each other'
 exchange method.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
@@ -13,12 +14,21 @@ from dragoman.batching.data_loader import BatchStream
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.balance import ShareBalancer
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.heartbeat import HEARTBEAT_INTERVAL_S
 from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_shared_storage
 from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
 from dragoman.distributed.step_stats import StepStats
 from dragoman.errors import DragomanError
-from dragoman.events import CollectiveStalled, Event, ExchangeChosen, RolledBack, SharesChanged, WorkersLost
+from dragoman.events import (
+    CollectiveStalled,
+    Event,
+    ExchangeChosen,
+    RolledBack,
+    SharesChanged,
+    WorkerFailed,
+    WorkersLost,
+)
 from dragoman.settings import Settings
 from dragoman.step_model import PLAIN, ExchangeChoice, RingLink
 from dragoman.telemetry.step_timing import StepTimer
@@ -214,6 +224,14 @@ class Membership:
         self._open_batches()
         self._record(RolledBack(from_step=state.step, to_step=self._replica.state.step, learning_rate_factor=factor))
         return True
+
+    def report_failure(self, error: Exception) -> None:
+        """Record why this worker ends. The others receive the reason with its last heartbeats."""
+        first_line = str(error).partition("\n")[0]
+        sentence = first_line if isinstance(error, DragomanError) else f"{type(error).__name__}: {first_line}"
+        self._record(WorkerFailed(step=self._replica.state.step, error=sentence))
+        self._cluster.heartbeat.activity = f"failed: {sentence}"
+        time.sleep(2 * HEARTBEAT_INTERVAL_S)
 
     def _report_stall(self, waited_for: Sequence[tuple[Member, str]]) -> None:
         workers = [describe_member(member, activity) for member, activity in waited_for]
