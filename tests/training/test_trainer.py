@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone, StepSkipped
+from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone, StepSkipped, WorkerFailed
 from dragoman.model.model_folder import load_model
 
 from ..small import tiny
@@ -75,3 +75,16 @@ def test_the_recorded_gradient_norm_is_the_one_before_clipping(data, tmp_path):
     run = RecordedRun(tiny("optimizer.clip_norm=0.01", "training.steps=3"), data, tmp_path)
     run.train()
     assert min(event.gradient_norm for event in run.of(StepDone)) > 0.01
+
+
+def test_the_error_that_ends_a_run_is_recorded_in_one_sentence(data, tmp_path):
+    class FailingScorer(FakeScorer):
+        def score(self, translations, references):
+            raise ValueError("no such metric\nand more")
+
+    run = RecordedRun(tiny(), data, tmp_path, FailingScorer())
+    with pytest.raises(ValueError, match="no such metric"):
+        run.train()
+    (failed,) = run.of(WorkerFailed)
+    assert failed.error == "ValueError: no such metric"
+    assert failed.step == run.of(StepDone)[-1].step

@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.process_group import WorkersLostError
+from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.event_log import EventLog
 from dragoman.events import (
     EvaluationDone,
@@ -46,7 +46,7 @@ class EventSync:
         self._lock = threading.Lock()
         self._queue: list[Event] = []
         self._last_step: StepDone | None = None
-        self._known = {event_id(event): event for log in run.event_logs() for event in _read_infrequent(log)}
+        self._known: dict[bytes, Event] = {}
         """All events of the run that are known here, except for the frequent ones."""
         self._missed_evaluations: list[EvaluationDone] = []
         self._synced_at = time.monotonic()
@@ -54,6 +54,7 @@ class EventSync:
         """When the first workers of this session started; the same for all workers. 0 before the first world."""
         self.leads_folder = False
         """True if this worker writes for all workers on its file system."""
+        self._read_logs(world=())
 
     def add(self, event: Event) -> None:
         """Queue an event, from any thread. Of steps, only the last is kept."""
@@ -84,6 +85,8 @@ class EventSync:
 
     def _catch_up(self, cluster: Cluster, storage: Sequence[int]) -> None:
         """Send the events that others lack, and write those that this folder lacks."""
+        if self.leads_folder:
+            self._read_logs(world=cluster.members)
         with self._lock:
             own = dict(self._known)
         known = [_split_ids(ids) for ids in cluster.all_gather_bytes(b"".join(own))]
@@ -130,6 +133,13 @@ class EventSync:
         missed, self._missed_evaluations = self._missed_evaluations, []
         return missed
 
+    def _read_logs(self, world: Sequence[Member]) -> None:
+        """Learn what workers that are not in a world have recorded in this folder, and may not have sent."""
+        present = {self._run.events_of(member.worker) for member in world}
+        found = [event for log in self._run.event_logs() if log not in present for event in _read_infrequent(log)]
+        with self._lock:
+            self._known |= {event_id(event): event for event in found}
+
     def _receive(self, message: bytes, forgotten: tuple[type[Event], ...] = ()) -> list[Event]:
         """The events of a message that are new here. They are known from now on, except for those to be forgotten."""
         parsed = [from_json(line) for line in zlib.decompress(message).split(b"\n")]
@@ -141,7 +151,8 @@ class EventSync:
         return list(new.values())
 
     def _write(self, received: Iterable[Event]) -> None:
-        for worker, events in groupby(sorted(received, key=lambda event: event.worker), lambda event: event.worker):
+        ordered = sorted(received, key=lambda event: (event.worker, event.at_s))
+        for worker, events in groupby(ordered, lambda event: event.worker):
             log = EventLog(self._run.events_of(worker))
             log.write(_to_lines(events))
             log.close()

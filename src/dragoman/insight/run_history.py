@@ -65,6 +65,8 @@ class RunHistory:
     workers: list[str] = field(default_factory=list)
     """The latest workers by rank, as in `worker 1 on b`."""
     losses: list[WorkerLoss] = field(default_factory=list)
+    step: int = 0
+    """The last step."""
     steps: list[StepDone] = field(default_factory=list)
     """Steps of the worker with the most of them, and where it was absent, those known of others. A repeated step is
     here once, as it was last taken."""
@@ -91,10 +93,6 @@ class RunHistory:
     @property
     def name(self) -> str:
         return self.started.run
-
-    @property
-    def step(self) -> int:
-        return self.steps[-1].step if self.steps else 0
 
     @property
     def total_steps(self) -> int:
@@ -248,6 +246,7 @@ class _HistoryBuilder:
         """Add a step. Where the primary worker's record is not known, any other serves."""
         history = self._history
         _append_once(history.worker_steps.setdefault(event.worker, []), event)
+        history.step = max(history.step, event.step)
         if history.failed is not None and event.step > history.failed.step + 1:
             history.failed = None  # An elastic run has continued without the failed worker.
         if event.worker == self._primary_worker or event.step not in self._steps:
@@ -265,6 +264,7 @@ class _HistoryBuilder:
         history.workers = self._losses.world
         if isinstance(event, events.WorldChanged) and event.workers != before:
             history.incidents.append(event)
+            history.step = max(history.step, event.step)
 
     def _add_incident(self, event: Event) -> None:
         """Add what the report lists one by one. All workers record it at nearly the same time."""
@@ -279,7 +279,7 @@ class _HistoryBuilder:
             case events.WorkerFailed() if history.ended is None:
                 history.failed = event
             case events.RunEnded():
-                history.ended = event
+                history.ended, history.step = event, event.step
         self._merged.add(key)
         history.incidents.append(event)
 
@@ -289,12 +289,13 @@ class _HistoryBuilder:
         for record in records:
             for later in [number for number in record if number > step]:
                 del record[later]
+        self._history.step = step
         self._merged.clear()
 
     def _close_session(self) -> None:
         """List a loss of which nobody knows who was lost."""
-        if (unexplained := self._losses.take_unexplained()) is not None:
-            self._history.incidents.append(unexplained)
+        if self._losses.unexplained is not None:
+            self._history.incidents.append(self._losses.unexplained)
         self._losses = LossTracker()
 
     def build(self) -> RunHistory:
