@@ -3,7 +3,7 @@
 The hosts are test hosts on this machine (see `benchmarks.host_runs`), started with `dragoman launch` as a user would.
 Needs root and two idle cores; takes about 25 minutes.
 
-    python -m benchmarks.multi_host [--only slow-link unequal recovery kills elastic scaling]
+    python -m benchmarks.multi_host [--only slow-link unequal recovery folders kills elastic scaling]
 """
 
 import os
@@ -29,6 +29,7 @@ from benchmarks.host_runs import (
 )
 from benchmarks.reporting import Figure
 from dragoman.events import EvaluationDone, ExchangeChosen, RunStarted, SharesChanged
+from dragoman.insight.run_progress import describe_progress
 
 TWO_HOSTS = {"a": 1.0, "b": 1.0}
 UNTIL_STOPPED = (f"training.steps={NEVER}", *NO_EVALUATION, "checkpoint.every=50")
@@ -49,6 +50,7 @@ def main() -> None:
             "slow-link": measure_slow_link,
             "unequal": measure_unequal,
             "recovery": measure_recovery,
+            "folders": measure_folders,
             "kills": measure_kills,
             "elastic": measure_elastic_cost,
             "scaling": measure_scaling,
@@ -148,6 +150,28 @@ def measure_recovery(data: Path) -> Iterator[Figure]:
         repeated = reached - starts[-1].resumed_step
         yield Figure("all hosts lost, run launched again: steps to repeat", str(repeated), "50", repeated)
         yield _check_steps(run, run.last_step(1))
+
+
+def measure_folders(data: Path) -> Iterator[Figure]:
+    """Lose the first host for good in the middle of a run, and compare what the folders of the others show of it."""
+    steps, every = 60, 5
+    with Hosts(["a", "b", "c"]) as hosts:
+        settings = (f"training.steps={steps}", f"evaluation.every={every}", "evaluation.sentences=20")
+        with HostLauncher(hosts, data).start("a,b,c", *settings, options=["--elastic"]) as run:
+            run.wait_for_step(steps // 2, worker=1)
+            hosts["a"].kill()
+            run.process.wait()
+        shown = [describe_progress(run.folder(worker).path) for worker in (1, 2)]
+    facts = ("started", "ended", "step", "elapsed_s", "workers", "lost", "evaluations")
+    different = [fact for fact in facts if shown[0][fact] != shown[1][fact]]
+    evaluations, lost = ([len(each[fact]) for each in shown] for fact in ("evaluations", "lost"))
+    durations = [f"{each['elapsed_s']:.3f} s" for each in shown]
+    text = (
+        f"{', '.join(map(str, evaluations))} of {steps // every}; {', '.join(durations)}; {', '.join(map(str, lost))}; "
+        f"{', '.join(str(each['ended']) for each in shown)}"
+    )
+    name = "first host lost for good, as shown by the other two: evaluations; duration; losses; end"
+    yield Figure(name, text, "the same, complete", [evaluations, different])
 
 
 def measure_kills(data: Path) -> Iterator[Figure]:

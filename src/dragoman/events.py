@@ -43,6 +43,8 @@ class RunStarted(Event):
     """Hash that identifies the data set."""
     resumed_step: int
     """Step of the checkpoint that the run resumed from; 0 for a new run."""
+    session_at_s: float = 0.0
+    """When the first workers of this session started. Later workers join the same session; 0 in older logs."""
     total_steps: int
     flops_per_source_token: int = 0
     """Floating-point operations of one source token, forward and backward, without attention between tokens."""
@@ -159,6 +161,15 @@ class WorkersLost(Event):
     workers: list[str]
     """The lost workers, with their hosts and last activity."""
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerFailed(Event):
+    """This worker ends because of an error."""
+
+    step: int
+    """The last completed step."""
+    error: str
 
 
 @dataclass(frozen=True, kw_only=True)

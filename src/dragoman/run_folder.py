@@ -39,6 +39,10 @@ class RunFolder:
     def events_of(self, worker: int) -> Path:
         return self.path / f"events-{worker}.jsonl"
 
+    def event_logs(self) -> list[Path]:
+        """The logs of all workers that are known here, also of those on other machines."""
+        return sorted(self.path.glob("events-*.jsonl"))
+
     def events(self, worker: int = 0) -> list[Event]:
         path = self.events_of(worker)
         return read_events(path)[0] if path.exists() else []

@@ -127,3 +127,21 @@ def test_a_long_wait_is_reported_once_and_continues(monkeypatch):
     assert len(reports) == 1
     ((member, _),) = reports[0]
     assert str(member) == "worker 1 on b"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "Connection closed by peer [10.0.0.1]:51234. This may indicate a remote failure such as a network error.",
+        "Read error [10.0.0.1]:51234: Connection reset by peer",
+        "The client socket has timed out after 10000ms while trying to connect to (10.0.0.1, 4321).",
+        "Broken pipe",
+    ],
+)
+def test_the_many_words_of_libraries_for_a_lost_connection_become_two(raw):
+    assert str(WorkersLostError([], raw)) == "a worker was lost: connection closed"
+
+
+def test_other_reasons_of_a_loss_are_kept():
+    assert WorkersLostError([], "no heartbeat").reason == "no heartbeat"
+    assert WorkersLostError([], "CUDA error: out of memory").reason == "CUDA error: out of memory"

@@ -63,3 +63,41 @@ def test_a_folder_without_a_run_is_an_error(tmp_path):
 def test_a_run_without_events_is_an_error(tmp_path):
     with pytest.raises(DragomanError, match="has not started training"):
         read_history(write_run(tmp_path / "run", []))
+
+
+def test_a_worker_that_joins_does_not_start_a_session():
+    recorded = synthetic_run(50, total_steps=50)
+    started = next(event for event in recorded if isinstance(event, events.RunStarted))
+    first = replace(started, session_at_s=started.at_s)
+    joined = replace(first, worker=1, host="b", at_s=started.at_s + 30.5, resumed_step=30)
+    history = build_history([joined, *(first if event is started else event for event in recorded)])
+    assert history.sessions == [first]
+    assert [step.step for step in history.steps] == list(range(1, 51))
+
+
+def test_what_all_workers_record_counts_once():
+    skips = [
+        events.StepSkipped(at_s=1.7e9 + step + 0.1 * worker, worker=worker, step=step, loss=1.0, gradient_norm=1.0,
+                           consecutive=1)
+        for step in (10, 20) for worker in (0, 1)
+    ]  # fmt: skip
+    assert [event.step for event in build_history([*synthetic_run(30), *skips]).incidents_of(events.StepSkipped)] == [
+        10,
+        20,
+    ]
+
+
+def test_steps_of_other_workers_fill_the_absence_of_this_machine():
+    recorded = synthetic_run(50)
+    here = [event for event in recorded if not isinstance(event, StepDone) or not 20 <= event.step < 30]
+    other = [replace(event, worker=1) for event in recorded if isinstance(event, StepDone) and event.step % 4 == 0]
+    history = build_history([*here, *other])
+    assert [step.step for step in history.steps if 18 < step.step < 31] == [19, 20, 24, 28, 30]
+    assert {step.worker for step in history.steps if not 20 <= step.step < 30} == {0}
+
+
+def test_an_error_of_a_worker_is_not_the_end_if_the_others_continue():
+    failed = events.WorkerFailed(at_s=1.7e9 + 10.5, worker=1, step=10, error="ValueError: no")
+    continued = build_history([*synthetic_run(20, ended=None), failed])
+    assert continued.failed is None
+    assert continued.incidents_of(events.WorkerFailed) == [failed]

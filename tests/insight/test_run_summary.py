@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.events import StepDone
+from dragoman.events import StepDone, WorkerFailed
 from dragoman.insight.page import render, to_script_json
 from dragoman.insight.run_history import build_history
 from dragoman.insight.run_summary import MAX_POINTS, buckets, summarize
@@ -74,3 +74,11 @@ def test_incidents_are_listed_as_sentences():
     incidents = summarize(build_history(synthetic_run(60)), 0)["incidents"]
     assert incidents[0]["text"] == "synthetic started: 61.0 M parameters, 2 workers, GPU, bf16."
     assert incidents[-1]["text"].startswith("Finished after 60 steps")
+
+
+def test_the_first_headline_of_a_failed_run_is_its_error():
+    recorded = synthetic_run(50, total_steps=100, ended=None)
+    failed = WorkerFailed(at_s=recorded[-1].at_s + 1, worker=1, step=50, error="ValueError: no such pair")
+    summary = summarize(build_history([*recorded, failed]), recorded[-1].at_s + 1000)
+    assert summary["state"] == "failed"
+    assert summary["headlines"][0].startswith("Worker 1 failed after step 50: ValueError: no such pair. Run the same")

@@ -46,13 +46,14 @@ ALL_WORKERS = ["worker 0 on a", "worker 1 on b", "worker 2 on c"]
 class ElasticLaunch:
     """A `dragoman launch` process over all hosts, and the events that their workers have recorded so far."""
 
-    def __init__(self, hosts: Hosts, data: Path, steps: int, output: Path) -> None:
+    def __init__(self, hosts: Hosts, data: Path, steps: int, output: Path, *more_settings: str) -> None:
         self.hosts = hosts
         self.output = output
         self._events: dict[str, list[Event]] = {host: [] for host in WORKERS}
         self._offsets = dict.fromkeys(WORKERS, 0)
         options = ("--elastic", "--ssh-config", str(hosts.ssh_config))
         settings = (*EXACT_SETTINGS, f"training.steps={steps}", "checkpoint.every=20", "exchange.method=plain")
+        settings += more_settings
         with output.open("w") as file:
             self.process = subprocess.Popen(
                 command("a,b,c", data, *settings, options=options),

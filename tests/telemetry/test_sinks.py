@@ -1,5 +1,7 @@
 import io
 import math
+import os
+import pty
 
 import pytest
 from rich.console import Console
@@ -7,7 +9,7 @@ from rich.console import Console
 from dragoman import events
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.recipe import resolve
-from dragoman.telemetry.sinks import TensorBoardSink, TerminalSink, ThroughputMeter
+from dragoman.telemetry.sinks import TensorBoardSink, TerminalSink, ThroughputMeter, open_sinks
 
 SETTINGS = resolve(None, ["training.steps=100", "evaluation.every=20"]).settings
 
@@ -61,6 +63,23 @@ def test_a_terminal_shows_a_progress_bar():
     sink.record(step(50))
     sink.close()
     assert "50" in console.file.getvalue()
+
+
+def test_workers_of_mpirun_have_no_progress_bar(monkeypatch):
+    """Open MPI gives them a pseudo-terminal, even if its own output goes to a file."""
+    primary, replica = pty.openpty()
+    with os.fdopen(replica, "w") as terminal:
+        monkeypatch.setattr("sys.stdout", terminal)
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+        (sink,) = open_sinks(SETTINGS)
+        for number in range(1, 4):
+            sink.record(step(number))
+        sink.close()
+        terminal.flush()
+        printed = os.read(primary, 4096)
+    os.close(primary)
+    assert b"step 1 of 100" in printed
+    assert b"\x1b" not in printed
 
 
 def test_messages_are_printed_without_markup():

@@ -1,9 +1,10 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dragoman.event_log import EventLog
-from dragoman.events import CheckpointFailed, CheckpointSaved, Event, HostSampled, RunEnded
+from dragoman.events import CheckpointFailed, CheckpointSaved, Event, HostSampled, RunEnded, WorkerFailed
 from dragoman.model.architecture import Architecture
 from dragoman.model.model_folder import ModelDescription
 from dragoman.run_folder import RunFolder
@@ -13,7 +14,7 @@ from dragoman.training.event_recorder import EventRecorder
 from dragoman.training.replica import build_replica
 
 from ..distributed.fake_cluster import FakeCluster
-from ..insight.synthetic_runs import host_sample
+from ..insight.synthetic_runs import evaluation, host_sample
 from ..small import tiny
 
 WORKER = 3
@@ -49,12 +50,12 @@ class Recorded:
         self.run = RunFolder(folder)
         self.cluster = FakeCluster(WORKER)
         self.sink = FakeSink()
-        self.first_events: list[Event] = []
+        self.opened = 0
         log = EventLog(self.run.events_of(WORKER))
         self.recorder = EventRecorder(self.run, log, self.cluster, self.open_sinks)
 
-    def open_sinks(self, first: Event) -> list[FakeSink]:
-        self.first_events.append(first)
+    def open_sinks(self) -> list[FakeSink]:
+        self.opened += 1
         return [self.sink]
 
     @property
@@ -113,15 +114,33 @@ def test_only_the_first_worker_of_a_machine_reads_sensors(tmp_path, monkeypatch)
 def test_sinks_are_opened_when_a_worker_becomes_the_main_one(recorded):
     recorded.cluster.rank = 1
     recorded.recorder.record(host_sample("a", 1))
-    assert recorded.first_events == []
+    assert recorded.opened == 0
     recorded.cluster.rank = 0
     recorded.recorder.record(host_sample("a", 2))
     recorded.recorder.record(host_sample("a", 3))
     assert len(recorded.logged) == 3
     assert len(recorded.sink.events) == 2
-    assert recorded.first_events == recorded.sink.events[:1]
+    assert recorded.opened == 1
     recorded.recorder.close()
     assert recorded.sink.closed
+
+
+def test_an_error_is_logged_and_left_to_its_handler_to_show(recorded):
+    recorded.recorder.record(WorkerFailed(step=4, error="ValueError: no"))
+    assert [type(event) for event in recorded.logged] == [WorkerFailed]
+    assert recorded.sink.events == []
+
+
+def test_the_worker_that_leads_a_folder_writes_its_curves(recorded, tmp_path):
+    recorded.cluster.rank = 1
+    recorded.recorder.record(evaluation(10, 3.0, 1.0, 1.0))
+    assert not (tmp_path / "tensorboard").exists(), "another worker writes them"
+    recorded.recorder.event_sync.leads_folder = True
+    recorded.recorder.record(evaluation(20, 2.0, 2.0, 2.0))
+    recorded.recorder.close()
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    assert [scalar.step for scalar in board.Scalars("eval/bleu")] == [20]
 
 
 def test_logged_events_are_not_shown(recorded):

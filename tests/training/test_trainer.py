@@ -18,6 +18,7 @@ from dragoman.events import (
     RunStarted,
     StepDone,
     StepSkipped,
+    WorkerFailed,
 )
 from dragoman.model.model_folder import load_model
 
@@ -180,3 +181,16 @@ def test_a_replica_that_drifts_is_reported_by_all_workers(data, tmp_path, method
     for worker in workers:
         drifts = [(event.step, event.workers, event.has_majority) for event in worker.of(ReplicasDrifted)]
         assert drifts == expected
+
+
+def test_the_error_that_ends_a_run_is_recorded_in_one_sentence(data, tmp_path):
+    class FailingScorer(FakeScorer):
+        def score(self, translations, references):
+            raise ValueError("no such metric\nand more")
+
+    run = RecordedRun(tiny(), data, tmp_path, FailingScorer())
+    with pytest.raises(ValueError, match="no such metric"):
+        run.train()
+    (failed,) = run.of(WorkerFailed)
+    assert failed.error == "ValueError: no such metric"
+    assert failed.step == run.of(StepDone)[-1].step

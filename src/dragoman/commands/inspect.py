@@ -52,6 +52,10 @@ def inspect(
         from dragoman.training.run_inspection import describe
 
         content = describe(path)
+        if "run" in content:
+            from dragoman.insight.run_progress import describe_progress
+
+            content |= describe_progress(path)
         if as_json:
             print_json(content)
         else:

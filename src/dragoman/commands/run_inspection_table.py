@@ -19,11 +19,16 @@ def show_run_or_checkpoint(content: dict[str, Any], console: Console) -> None:
 
 
 def _show_run(content: dict[str, Any], console: Console) -> None:
-    progress = f"step {count(content['step'])} of {count(content['steps'])}, {content['ended'] or 'not finished'}"
+    progress = f"step {count(content['step'])} of {count(content['steps'])}, {content['state']}"
     console.print(
-        f"[bold]{Path(content['run']).name}[/bold]  {progress}; {span(content['training_s'])} in steps\n",
-        highlight=False,
+        f"[bold]{Path(content['run']).name}[/bold]  {progress}; {span(content['elapsed_s'])}", highlight=False
     )
+    if content["error"] is not None:
+        console.print(content["error"], style="bold red", highlight=False, markup=False)
+    for loss in content["lost"]:
+        text = f"Lost {loss['worker']} after step {count(loss['step'])}: {loss['reason']}."
+        console.print(text, style="yellow", highlight=False, markup=False)
+    console.print()
     if content["evaluations"]:
         rows = table("step", "valid loss", "with smoothing", "BLEU", "chrF", right=(0, 1, 2, 3, 4))
         for done in content["evaluations"][-10:]:

@@ -32,6 +32,9 @@ STALL_S = 20.0
 """Time after which a stalled collective is reported."""
 POLL_S = 0.0005
 NO_HEARTBEAT = "no heartbeat"
+CONNECTION_CLOSED = "connection closed"
+_CONNECTION_ERROR = re.compile("connection|socket|broken pipe|timed out|read error|write error", re.IGNORECASE)
+"""The many words of gloo, NCCL and the store for a connection that the other end has left."""
 
 _ABANDONED: list[Any] = []
 """Backends of groups that have lost a worker. Closing one would wait for operations that never end."""
@@ -58,10 +61,10 @@ class WorkersLostError(Exception):
 
     def __init__(self, missing: Sequence[tuple[Member, str]], reason: str) -> None:
         names = ", ".join(f"{member} ({activity})" for member, activity in missing) or "a worker"
-        super().__init__(f"{names} was lost: {reason}")
         self.missing = missing
         """The lost workers with their last known activity; empty where only the connection failed."""
-        self.reason = reason
+        self.reason = CONNECTION_CLOSED if _CONNECTION_ERROR.search(reason) else reason
+        super().__init__(f"{names} was lost: {self.reason}")
 
 
 StallCallback = Callable[[Sequence[tuple[Member, str]]], None]

@@ -12,8 +12,10 @@ from dragoman.corpus.dataset import DataSet, Manifest
 from dragoman.corpus.sources import Languages
 from dragoman.decoding.ctranslate2_translator import CARD_FILE
 from dragoman.errors import DragomanError
-from dragoman.events import CheckpointsAveraged, EvaluationDone, Event, RunEnded, RunStarted, StepDone
+from dragoman.event_log import read_events
+from dragoman.events import CheckpointsAveraged, Event, RunStarted
 from dragoman.files import read_json, write_atomic
+from dragoman.insight.run_history import RunHistory, build_history
 from dragoman.model.architecture import Architecture, parameter_count
 from dragoman.model.model_folder import ModelDescription
 from dragoman.number_format import count, size, span
@@ -43,7 +45,8 @@ def write_card(
 ) -> None:
     """Write the card into the folder of an export, after all other files: it reports their size."""
     events = _all_events(model)
-    started = next((event for event in reversed(events) if isinstance(event, RunStarted)), None)
+    history = build_history(events)
+    started = history.sessions[-1] if history.sessions else None
     manifest = options.data.manifest if options.data is not None else None
     if manifest is not None and started is not None and manifest.identity != started.data_hash:
         raise DragomanError(
@@ -56,9 +59,9 @@ def write_card(
         f"# {languages.source} to {languages.target}, translation with a Transformer\n",
         _overview(folder, description.architecture, export_format, quantization, started),
         _usage(languages, export_format),
-        _scores(model, events),
+        _scores(model, history),
         _data(manifest, started),
-        _training(events, started, options),
+        _training(events, history, options),
         _limits(languages, manifest),
     ]
     write_atomic(folder / CARD_FILE, "\n".join(sections))
@@ -69,8 +72,7 @@ def _all_events(model: Path) -> list[Event]:
     run = RunFolder(model.resolve().parent.parent)
     if not run.config.exists():
         return []
-    logs = sorted(run.path.glob("events-*.jsonl"))
-    return [event for rank in range(len(logs)) for event in run.events(rank)]
+    return [event for log in run.event_logs() for event in read_events(log)[0]]
 
 
 def _front_matter(languages: Languages, export_format: str) -> str:
@@ -115,19 +117,18 @@ def _usage(languages: Languages, export_format: str) -> str:
     return "\n".join([*lines, "```\n"])
 
 
-def _scores(model: Path, events: Sequence[Event]) -> str:
+def _scores(model: Path, history: RunHistory) -> str:
     """Scores of these weights if they were evaluated, else of the last evaluation before them."""
     state = model / "state.json"
     step = read_json(state)["step"] if state.exists() else None
-    averaged = next((event for event in reversed(events) if isinstance(event, CheckpointsAveraged)), None)
-    evaluations = [
-        event for event in events if isinstance(event, EvaluationDone) and (step is None or event.step <= step)
-    ]
+    averages = history.incidents_of(CheckpointsAveraged)
+    evaluations = [done for done in history.evaluations if step is None or done.step <= step]
     if not evaluations:
         return f"## Scores\n\n{NOT_KNOWN.capitalize()}: the run recorded no evaluation of these weights.\n"
     last = evaluations[-1]
     bleu, chrf, nll, subject = last.bleu, last.chrf, last.nll, f"step {count(last.step)}"
-    if averaged is not None and model.name == "averaged":
+    if averages and model.name == "averaged":
+        averaged = averages[-1]
         bleu, chrf, nll = averaged.bleu, averaged.chrf, averaged.nll
         subject = f"the average of {len(averaged.names)} checkpoints"
     rows = [
@@ -158,19 +159,17 @@ def _data(manifest: Manifest | None, started: RunStarted | None) -> str:
     return f"## Data\n\n{rows}\n" + "\n".join(sources) + "\n"
 
 
-def _training(events: Sequence[Event], started: RunStarted | None, options: CardOptions) -> str:
-    if started is None:
+def _training(events: Sequence[Event], history: RunHistory, options: CardOptions) -> str:
+    if not history.sessions:
         return f"## Training\n\n{NOT_KNOWN.capitalize()}: this model is not in a run folder.\n"
-    ended = next((event for event in reversed(events) if isinstance(event, RunEnded)), None)
-    steps = [event for event in events if isinstance(event, StepDone) and event.worker == 0]
-    elapsed_s = ended.elapsed_s if ended else sum(step.step_s for step in steps)
+    started, elapsed_s = history.started, history.elapsed_s
     workers = {event.worker: event for event in events if isinstance(event, RunStarted)}
     hosts = {event.host for event in workers.values()}
     devices = sorted({event.device for event in workers.values()})
     price = options.dollars_per_hour
     cost = NOT_KNOWN if price is None else f"{price * len(hosts) * elapsed_s / 3600:.2f} dollars"
     return "## Training\n\n" + _table(
-        ("steps", count(max((step.step for step in steps), default=0))),
+        ("steps", count(history.step)),
         ("time", f"{span(elapsed_s)} ({elapsed_s / 3600:.2f} h)"),
         ("workers", f"{started.world_size} on {len(hosts)} machine{'s' if len(hosts) > 1 else ''}"),
         ("hardware", f"{', '.join(devices)}; {started.precision}"),

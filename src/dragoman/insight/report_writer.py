@@ -42,6 +42,9 @@ def to_markdown(summary: dict[str, Any]) -> str:
             lines += ["", f"### {answer['question']}", "", f"**{answer['text']}**{likely}", ""]
             lines += [f"- {line}" for line in answer["evidence"]]
             lines += [f"- What to do: {answer['remedy']}"] if answer["remedy"] else []
+    if summary["lost"]:
+        lines += ["", "## Lost workers", ""]
+        lines += [f"- {loss['worker']} after step {count(loss['step'])}: {loss['reason']}" for loss in summary["lost"]]
     if summary["evaluations"]:
         lines += ["", "## Evaluations", "", "| step | validation loss | BLEU | chrF |", "|---|---|---|---|"]
         for done in summary["evaluations"]:

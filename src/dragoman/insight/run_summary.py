@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from dragoman import events
@@ -38,7 +39,7 @@ def summarize(history: RunHistory, now_s: float) -> Json:
         "elapsed_s": history.elapsed_s,
         "remaining_s": remaining.total_s if remaining is not None and history.ended is None else None,
         "cost": None if cost is None else {"spent": cost.amount(history.elapsed_s), "currency": cost.currency},
-        "headlines": headlines(diagnoses, answers, state),
+        "headlines": headlines(diagnoses, answers, state, history.failed),
         "diagnoses": [diagnosis.to_json() for diagnosis in diagnoses],
         "answers": [answer.to_json() for answer in answers],
         "about": {
@@ -53,6 +54,7 @@ def summarize(history: RunHistory, now_s: float) -> Json:
         "evaluations": [_evaluation(done) for done in history.evaluations],
         "step_breakdown": _step_breakdown(history),
         "workers": _workers(history),
+        "lost": [asdict(loss) for loss in history.losses],
         "hosts": [_host(host, readings) for host, readings in history.host_readings.items()],
         "checkpoints": [
             {"step": saved.step, "name": saved.name, "bytes": saved.size_bytes, "stall_s": saved.stall_s}
@@ -63,7 +65,9 @@ def summarize(history: RunHistory, now_s: float) -> Json:
     }
 
 
-def headlines(diagnoses: Sequence[Answer], answers: Sequence[Answer], state: str) -> list[str]:
+def headlines(
+    diagnoses: Sequence[Answer], answers: Sequence[Answer], state: str, failed: events.WorkerFailed | None = None
+) -> list[str]:
     """The most important sentences: all warnings, then duration and training progress up to three."""
     warnings = [
         f"{answer.question} {answer.text} {answer.remedy}" for answer in (*diagnoses, *answers) if answer.is_warning
@@ -72,6 +76,8 @@ def headlines(diagnoses: Sequence[Answer], answers: Sequence[Answer], state: str
         warnings.insert(
             0, "The run stopped without ending: run the same command again to resume from its last checkpoint."
         )
+    if state == "failed" and (message := failed and message_for(failed)):
+        warnings.insert(0, f"{message.text} Run the same command again to resume from the last checkpoint.")
     by_key = {answer.key: answer for answer in answers}
     progress = [by_key["duration"].text, f"{by_key['trained'].question} {by_key['trained'].text}"]
     return [*warnings, *progress][: max(MIN_HEADLINES, len(warnings))]

@@ -20,6 +20,7 @@ from dragoman.launch.interrupts import Interrupts
 from dragoman.launch.launch_request import LaunchRequest, working_folder
 from dragoman.launch.ssh import SshClient
 from dragoman.launch.worker_placement import WorkerPlacement
+from dragoman.telemetry.worker_losses import LossTracker
 from dragoman.worker_environment import LIGHTHOUSES
 
 RECONNECT_S = 2.0
@@ -49,6 +50,7 @@ class ElasticLauncher:
         self._world: set[int] = set()
         """The workers of the present world, by the latest event about it."""
         self._world_at_s = 0.0
+        self._losses = LossTracker()
         self._stop_requested = self._unsaved = False
         self._reason = ""
         self._ended_at_s = float("inf")
@@ -165,13 +167,14 @@ class ElasticLauncher:
     def _handle_event(self, rank: int, event: Event) -> None:
         """Show the events of the first worker of the world; if it is lost, of the next one."""
         # A machine that was cut off may report late that it was alone meanwhile: such an event is outdated.
-        if isinstance(event, RunStarted | WorldChanged) and event.at_s > self._world_at_s:
-            workers = [int(worker.split()[1]) for worker in event.workers]
-            self._shown_worker, self._world, self._world_at_s = workers[0], set(workers), event.at_s
-        lost_shown_worker = isinstance(event, WorkersLost) and any(
-            worker.startswith(f"worker {self._shown_worker} ") for worker in event.workers
-        )
-        if rank == self._shown_worker or lost_shown_worker or isinstance(event, MessagesRejected):
+        if isinstance(event, RunStarted | WorldChanged | WorkersLost) and event.at_s > self._world_at_s:
+            if (loss := self._losses.add(event)) is not None:  # All survivors report it: show it once.
+                self._view.event(loss)
+            if not isinstance(event, WorkersLost):
+                workers = [int(worker.split()[1]) for worker in event.workers]
+                self._shown_worker, self._world, self._world_at_s = workers[0], set(workers), event.at_s
+        is_shown = rank == self._shown_worker and not isinstance(event, WorkersLost)
+        if is_shown or isinstance(event, MessagesRejected):
             self._view.event(event)
         if isinstance(event, RunEnded) and not self._reason:
             self._reason = event.reason

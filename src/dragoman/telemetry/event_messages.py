@@ -32,6 +32,9 @@ def message_for(event: Event) -> EventMessage | None:
         case events.WorkersLost():
             lost = f"Lost {', '.join(event.workers)}" if event.workers else "Connection lost"
             return EventMessage(f"{lost} after step {count(event.step)}: {event.reason}.", "warning")
+        case events.WorkerFailed():
+            text = f"Worker {event.worker} failed after step {count(event.step)}: {event.error}"
+            return EventMessage(text if text.endswith(".") else f"{text}.", "error")
         case events.CollectiveStalled():
             return EventMessage(f"Waiting for {', '.join(event.workers)} since step {count(event.step)}.", "warning")
         case events.MessagesRejected():

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import sys
 import time
 from collections import deque
@@ -202,7 +203,14 @@ class TerminalSink:
         self._console.print(text, highlight=False)
 
 
-def open_sinks(run: RunFolder, settings: Settings, first: Event) -> list[Sink]:
-    """The terminal's view of a run and its TensorBoard curves, from the first event to show on."""
+def open_sinks(settings: Settings) -> list[Sink]:
+    """The terminal's view of a run."""
+    # Open MPI gives workers a pseudo-terminal even if its own output goes to a file: no bar, and no colours.
+    is_terminal = False if "OMPI_COMM_WORLD_RANK" in os.environ else None
+    return [TerminalSink(Console(file=sys.stdout, force_terminal=is_terminal), settings)]
+
+
+def open_curves(run: RunFolder, first: Event) -> Sink:
+    """The TensorBoard curves of a run folder, from the first event to show on."""
     first_step = first.resumed_step if isinstance(first, events.RunStarted) else getattr(first, "step", 0)
-    return [TerminalSink(Console(file=sys.stdout), settings), TensorBoardSink(run.tensorboard, first_step)]
+    return TensorBoardSink(run.tensorboard, first_step)

@@ -4,6 +4,7 @@ After `sync` all workers of the present world have equal state, know each other'
 exchange method.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
@@ -13,6 +14,7 @@ from dragoman.batching.data_loader import BatchStream
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.balance import ShareBalancer
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.heartbeat import HEARTBEAT_INTERVAL_S
 from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_shared_storage
 from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
@@ -25,6 +27,7 @@ from dragoman.events import (
     MessagesRejected,
     RolledBack,
     SharesChanged,
+    WorkerFailed,
     WorkersLost,
 )
 from dragoman.settings import Settings
@@ -108,9 +111,7 @@ class Membership:
     def sync(self) -> None:
         """Before a step: join the present world, and synchronise its workers if it has changed."""
         self._timer.enter("exchange")
-        if rejected := self._cluster.take_rejections():
-            step = self._replica.state.step
-            self._record(MessagesRejected(step=step, count=rejected.count, sources=list(rejected.sources)))
+        self._report_rejections()
         # Between synchronisations the weights differ, and none could be sent to a joining worker: it waits.
         changed = self._replica.exchange.in_sync and self._cluster.refresh()
         if changed or not self._batches.is_open:
@@ -131,9 +132,8 @@ class Membership:
         if self.writes_checkpoints:
             self._checkpoints.start_writing()
         fixed = None if isinstance(shares, str) else [shares[member.worker] for member in cluster.members]
-        self._balancer = ShareBalancer(
-            fixed or [1.0] * cluster.world_size, adaptive=shares == "auto" and cluster.machines > 1
-        )
+        adaptive = shares == "auto" and cluster.machines > 1
+        self._balancer = ShareBalancer(fixed or [1.0] * cluster.world_size, adaptive=adaptive)
         self._open_batches()
         self.choose_exchange(self._choice.link)
         self._on_new_world([describe_member(member) for member in cluster.members])
@@ -165,15 +165,7 @@ class Membership:
         replica.exchange = choose_exchange.build(choice, settings, cluster, parameters)
         replica.exchange.load_state_dict(state)
         if choice.method != self._choice.method and cluster.world_size > 1:
-            self._record(
-                ExchangeChosen(
-                    step=replica.state.step,
-                    method=choice.method.name,
-                    every=choice.method.interval,
-                    wire_format=choice.method.wire_format,
-                    reason=choice.reason,
-                )
-            )
+            self._record(describe_exchange(choice, replica.state.step))
         self._choice = choice
         self.keep_recovery_point()
 
@@ -225,8 +217,7 @@ class Membership:
         if not self._catch_up(progress if found else ReplicaProgress(-1, True, "")):
             raise DragomanError(
                 f"The loss was not finite for {self._settings.training.max_skipped_steps} steps in a row, before the "
-                "first checkpoint: "
-                "lower schedule.learning_rate, raise schedule.warmup_steps, or set optimizer.clip_norm."
+                "first checkpoint: lower schedule.learning_rate, raise schedule.warmup_steps, or set optimizer.clip_norm."
             )
         factor = state.learning_rate_factor * ROLLBACK_FACTOR
         state_after = self._replica.state.in_world(self._history)
@@ -236,9 +227,33 @@ class Membership:
         self._record(RolledBack(from_step=state.step, to_step=self._replica.state.step, learning_rate_factor=factor))
         return True
 
+    def report_failure(self, error: Exception) -> None:
+        """Record why this worker ends. The others receive the reason with its last heartbeats."""
+        self._record(WorkerFailed(step=self._replica.state.step, error=describe_error(error)))
+        self._cluster.heartbeat.activity = f"failed: {describe_error(error)}"
+        time.sleep(2 * HEARTBEAT_INTERVAL_S)
+
+    def _report_rejections(self) -> None:
+        if rejected := self._cluster.take_rejections():
+            step, sources = self._replica.state.step, list(rejected.sources)
+            self._record(MessagesRejected(step=step, count=rejected.count, sources=sources))
+
     def _report_stall(self, waited_for: Sequence[tuple[Member, str]]) -> None:
         workers = [describe_member(member, activity) for member, activity in waited_for]
         self._record(CollectiveStalled(step=self._replica.state.step, workers=workers))
+
+
+def describe_exchange(choice: ExchangeChoice, step: int) -> ExchangeChosen:
+    method = choice.method
+    return ExchangeChosen(
+        step=step, method=method.name, every=method.interval, wire_format=method.wire_format, reason=choice.reason
+    )
+
+
+def describe_error(error: Exception) -> str:
+    """The error in one line: a sentence for users as it is, others with their kind."""
+    first_line = str(error).partition("\n")[0]
+    return first_line if isinstance(error, DragomanError) else f"{type(error).__name__}: {first_line}"
 
 
 def describe_member(member: Member, activity: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Inspection of a run or a checkpoint: progress, evaluations, files and parameters, as plain data."""
+"""Inspection of the checkpoints of a run, or of one of them: files and parameters, as plain data."""
 
 import math
 from collections import Counter
@@ -8,7 +8,6 @@ from typing import Any
 from safetensors import safe_open
 
 from dragoman.errors import DragomanError
-from dragoman.events import EvaluationDone, RunEnded, RunStarted, StepDone
 from dragoman.files import read_json
 from dragoman.model.model_folder import MODEL_FILE, WEIGHTS_FILE
 from dragoman.run_folder import CHECKPOINT_FILES, RunFolder
@@ -25,26 +24,14 @@ from dragoman.training.checkpoint import (
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Progress, evaluations and checkpoints of a run, or the files and parameters of a checkpoint."""
+    """The checkpoints of a run, or the files and parameters of a checkpoint."""
     if (path / MODEL_FILE).exists():
         return _describe_checkpoint(path)
     run = RunFolder(path)
     if not run.config.exists():
         raise DragomanError(f"{path} is not a data set, run or checkpoint: check the path.")
-    events = run.events()
-    steps = [event for event in events if isinstance(event, StepDone)]
     return {
         "run": str(path),
-        "started": [event.at_s for event in events if isinstance(event, RunStarted)],
-        "ended": next((event.reason for event in reversed(events) if isinstance(event, RunEnded)), None),
-        "step": steps[-1].step if steps else 0,
-        "steps": read_json(run.config)["settings"]["training"]["steps"],
-        "training_s": sum(step.step_s for step in steps),
-        "evaluations": [
-            {"step": event.step, "loss": event.loss, "nll": event.nll, "bleu": event.bleu, "chrf": event.chrf}
-            for event in events
-            if isinstance(event, EvaluationDone)
-        ],
         "checkpoints": [_describe_checkpoint(run.checkpoints / name) for name in names(run.checkpoints)],
         "links": {
             link: (run.checkpoints / link).resolve().name

@@ -22,6 +22,7 @@ def start_events(
     precision: Precision,
     manifest: Manifest,
     resumed_step: int,
+    session_at_s: float,
     settings: Settings,
 ) -> tuple[RunStarted, DataOpened]:
     source_flops, target_flops = token_flops(model.architecture)
@@ -37,6 +38,7 @@ def start_events(
         precision=precision.name,
         data_hash=manifest.identity,
         resumed_step=resumed_step,
+        session_at_s=session_at_s,
         total_steps=settings.training.steps,
         flops_per_source_token=source_flops,
         flops_per_target_token=target_flops,

@@ -5,7 +5,6 @@ before the sum. So the loss curve depends on the settings alone; workers, shares
 speed.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -79,7 +78,6 @@ class Trainer:
             settings, Fingerprint.of(settings, data), cluster, self._replica, self._train_step, self._batches,
             self._checkpoints, self._step_log, self._timer, record, on_new_world=self._announce_world,
         )  # fmt: skip
-        self._announced = False
 
     def train(self, stop: StopSignal) -> str:
         """Train from the newest valid checkpoint, or from scratch, to the end. Returns the reason why the run ended."""
@@ -91,6 +89,9 @@ class Trainer:
                     reason = self._advance(stop)
                 except WorkersLostError as lost:
                     self._membership.recover(lost)
+                except Exception as error:
+                    self._membership.report_failure(error)
+                    raise
         finally:
             self._batches.close()
             self._checkpoints.wait()
@@ -216,11 +217,10 @@ class Trainer:
         return reason
 
     def _end(self, reason: str) -> None:
-        with contextlib.suppress(WorkersLostError):
-            self._event_sync.sync(self._cluster, self._membership.storage)
         self._take_times()
         state = self._replica.state
-        self._record(RunEnded(step=state.step, reason=reason, elapsed_s=state.elapsed_s))
+        ended = RunEnded(step=state.step, reason=reason, elapsed_s=state.elapsed_s)
+        self._record(self._event_sync.end(self._cluster, self._membership.storage, ended))
         self._checkpoints.raise_if_failed()
 
     def _take_times(self) -> dict[Part, float]:
@@ -232,13 +232,12 @@ class Trainer:
     def _announce_world(self, workers: Sequence[str]) -> None:
         """Record the start of the run, and later every change of the world."""
         step = self._replica.state.step
-        if self._announced:
+        if not self._event_sync.join_world(self._cluster, self._membership.storage):
             self._record(WorldChanged(step=step, workers=list(workers)))
         else:
-            self._announced = True
             for event in start_events(
                 self._run.path.name, self._cluster, workers, self._replica.model, self._precision, self._data.manifest,
-                step, self._settings,
+                step, self._event_sync.session_at_s, self._settings,
             ):  # fmt: skip
                 self._record(event)
         self._take_times()

@@ -14,7 +14,7 @@ from dragoman.distributed.cluster import Cluster, join_cluster
 from dragoman.distributed.process_group import WorkersLostError
 from dragoman.errors import EXIT_DIVERGED, EXIT_WORKERS_LOST, DragomanError
 from dragoman.event_log import EventLog
-from dragoman.events import Event, PeakMeasured
+from dragoman.events import PeakMeasured
 from dragoman.files import locked, read_json, write_json
 from dragoman.model.precision import Precision
 from dragoman.recipe import settings_from_json
@@ -33,8 +33,8 @@ FIXED_SETTINGS: dict[str, bool | set[str]] = {"model": True, "batch": True, "opt
 meaning of the optimizer's state."""
 
 MakeScorer = Callable[[Settings, DataSet], TranslationScorer]
-OpenSinks = Callable[[RunFolder, Settings, Event], Sequence[Sink]]
-"""Opens the views of a run (terminal, TensorBoard) at the first event to show."""
+OpenSinks = Callable[[Settings], Sequence[Sink]]
+"""Opens the views of a run, such as the terminal, at the first event to show."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
     if found := [each for each in cluster.all_gather_json(problem) if each is not None]:
         raise DragomanError(found[0])
     assert log is not None
-    recorder = EventRecorder(run, log, cluster, lambda event: open_sinks(run, job.settings, event))
+    recorder = EventRecorder(run, log, cluster, lambda: open_sinks(job.settings))
     try:
         scorer = make_scorer(job.settings, data)
         flops_per_s = measure_peak_flops(Precision.choose(job.settings, cluster.device).dtype, cluster.device)

@@ -3,7 +3,7 @@
 
 const $ = (id) => document.getElementById(id);
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"].map((name) => `var(${name})`);
-const BADGES = { running: "good", finished: "good", "stopped early": "good", interrupted: "warn", "not responding": "bad", diverged: "bad" };
+const BADGES = { running: "good", finished: "good", "stopped early": "good", interrupted: "warn", "not responding": "bad", failed: "bad", diverged: "bad" };
 let runs = [];
 let selected = 0; // Index of the run whose details are shown.
 let zoom = null; // Range of steps that all charts show, [from, to]; null shows all.
