@@ -30,6 +30,8 @@ WARMUP_STEPS = 8
 SLOWDOWN = 15
 """Step time with plain exchange on a slow link, relative to an unlimited one."""
 LOG_TAIL_BYTES = 16_384
+STEP_LIMIT_S = 300.0
+"""Longest wait for steps that take seconds to a minute."""
 
 
 def run_sections(benchmark: str, doc: str | None, sections: Mapping[str, Callable[[Path], Iterable[Figure]]]) -> None:
@@ -72,18 +74,24 @@ class HostRun:
         return max(self.last_step(worker) for worker in range(len(self.hosts)))
 
     def wait_for_step(self, step: int, worker: int = 0) -> None:
-        while self.last_step(worker) < step and self.process.poll() is None:
+        """Wait until a worker has done a step. A run that ends or hangs instead ends the benchmark."""
+        deadline_s = time.monotonic() + STEP_LIMIT_S
+        while self.last_step(worker) < step:
+            if self.process.poll() is not None or time.monotonic() > deadline_s:
+                raise SystemExit(f"worker {worker} of {self.name} did not reach step {step}")
             time.sleep(0.02)
 
     def wait_for_all_hosts(self, worker: int = 0) -> None:
         """Wait until a worker has done a step in a world with all hosts."""
-        while self.process.poll() is None:
+        while True:
             changes = [
                 event for event in self.folder(worker).events(worker) if isinstance(event, RunStarted | WorldChanged)
             ]
             if changes and len(changes[-1].workers) == len(self.hosts):
                 self.wait_for_step(self.last_step(worker) + 2, worker)
                 return
+            if self.process.poll() is not None:
+                raise SystemExit(f"{self.name} ended before all its hosts took part")
             time.sleep(0.2)
 
     def tokens_per_s(self) -> float:

@@ -30,9 +30,18 @@ def make_m2m100(model: Transformer, start: int, end: int, pad: int) -> Any:
 
 
 def generate(
-    peer: Any, sources: Sequence[Sequence[int]], *, beam: int, max_new_tokens: int, forbidden: Sequence[int]
+    peer: Any,
+    sources: Sequence[Sequence[int]],
+    *,
+    beam: int,
+    max_new_tokens: int,
+    forbidden: Sequence[int],
+    length_penalty: float = 0.0,
 ) -> list[list[int]]:
-    """Best translation of each source by Hugging Face's beam search, without special tokens and length penalty."""
+    """Best translation of each source by Hugging Face's beam search, without special tokens.
+
+    Scores are divided by length^length_penalty; 0 is no penalty.
+    """
     config = peer.config
     width = max(map(len, sources))
     padded = torch.tensor([[*source, *[config.pad_token_id] * (width - len(source))] for source in sources])
@@ -41,8 +50,8 @@ def generate(
         out = peer.generate(
             input_ids=padded.to(peer.device),
             attention_mask=(torch.arange(width) < lengths[:, None]).long().to(peer.device),
-            num_beams=beam, do_sample=False, length_penalty=0.0, early_stopping=False, max_new_tokens=max_new_tokens,
-            suppress_tokens=list(forbidden),
+            num_beams=beam, do_sample=False, length_penalty=length_penalty, early_stopping=False,
+            max_new_tokens=max_new_tokens, suppress_tokens=list(forbidden),
         )  # fmt: skip
     special_tokens = {config.pad_token_id, config.bos_token_id, config.eos_token_id}
     return [[token for token in row if token not in special_tokens] for row in out.tolist()]

@@ -1,9 +1,9 @@
 """Accuracy and cost of insight: diagnoses of known runs, predicted step times, forecasts, telemetry, the report.
 
 The runs are real, on test hosts (see `benchmarks.host_runs`; `benchmarks.diagnosis_cases` has those with known faults).
-Needs root, Chromium and two idle cores; takes about 35 minutes.
+Needs root, Chromium and two idle cores; takes about 45 minutes.
 
-    python -m benchmarks.insight [--only diagnoses doctor slow-port eta step-timing telemetry report]
+    python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor slow-port eta step-timing telemetry report]
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from tests.insight.synthetic_runs import host_sample, synthetic_run
 from tests.system.hosts import Hosts
 
 from benchmarks.command_line import NO_EVALUATION, dragoman_command, run_dragoman
-from benchmarks.diagnosis_cases import CASES, train_locally
+from benchmarks.diagnosis_cases import CASES, TUNED, UNSEEN, CaseRuns, train_locally
 from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, run_sections, slow_down_links
 from benchmarks.reporting import Figure
 from benchmarks.timing import measure_s, median_s
@@ -68,6 +68,7 @@ def main() -> None:
         __doc__,
         {
             "diagnoses": measure_diagnoses,
+            "unseen-diagnoses": measure_unseen_diagnoses,
             "doctor": measure_doctor,
             "slow-port": measure_slow_port,
             "eta": measure_eta,
@@ -79,15 +80,28 @@ def main() -> None:
 
 
 def measure_diagnoses(data: Path) -> Iterator[Figure]:
+    """The runs on which the rules were written."""
+    yield from _judge_diagnoses(CaseRuns(TUNED, data), "tuned set")
+
+
+def measure_unseen_diagnoses(data: Path) -> Iterator[Figure]:
+    """Runs with other seeds and settings, on which no rule was written."""
+    yield from _judge_diagnoses(CaseRuns(UNSEEN, data), "unseen set")
+
+
+def _judge_diagnoses(runs: CaseRuns, name: str) -> Iterator[Figure]:
     """Compare the warnings about each known run with the expected ones."""
+    right = 0
     for case in CASES:
-        found = case.make_run(data)
+        found = case.make_run(runs)
         parts = sorted(found.warnings) or ["no warnings"]
         if case.trained:
             parts.append(f'"{found.trained[:12]}..."')
         is_right = case.matches(found)
+        right += is_right
         text = ", ".join(parts) + ("" if is_right else ": WRONG")
-        yield Figure(f"diagnosis of a run: {case.name}", text, "right", is_right)
+        yield Figure(f"diagnosis, {name}: {case.name}", text, "right", is_right)
+    yield Figure(f"diagnoses that are right, {name}", f"{right} of {len(CASES)}", "all", right)
 
 
 def measure_doctor(data: Path) -> Iterator[Figure]:

@@ -12,7 +12,8 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 
 from tests.system.hosts import Host, Hosts
@@ -28,8 +29,11 @@ from benchmarks.host_runs import (
     slow_down_links,
 )
 from benchmarks.reporting import Figure
+from benchmarks.run_judges import judge_steps, planned_batches, steps_until_followed
+from dragoman.corpus.dataset import DataSet
 from dragoman.events import EvaluationDone, ExchangeChosen, RunStarted, SharesChanged
 from dragoman.insight.run_progress import describe_progress
+from dragoman.recipe import resolve
 
 TWO_HOSTS = {"a": 1.0, "b": 1.0}
 UNTIL_STOPPED = (f"training.steps={NEVER}", *NO_EVALUATION, "checkpoint.every=50")
@@ -40,6 +44,8 @@ VERY_LARGE_BATCH = ("batch.tokens=18000",)
 OUTAGE_S = 20
 """Duration of a frozen host and of a cut link."""
 DISTURBED_S = 300
+SLOW_CORES = 0.33
+"""Quota of the slower host of an unequal pair; the other has one core."""
 
 
 def main() -> None:
@@ -87,7 +93,7 @@ def measure_slow_link(data: Path) -> Iterator[Figure]:
 
 def measure_unequal(data: Path) -> Iterator[Figure]:
     """One core and a third of one, alone and together; and a host that becomes slower during a run."""
-    with Hosts(["a", "b"], quotas={"a": 1.0, "b": 0.33}) as hosts:
+    with Hosts(["a", "b"], quotas={"a": 1.0, "b": SLOW_CORES}) as hosts:
         launcher = HostLauncher(hosts, data)
         alone = [
             launcher.run(host, *VERY_LARGE_BATCH, *NO_EVALUATION, f"training.steps={steps}").tokens_per_s()
@@ -99,16 +105,14 @@ def measure_unequal(data: Path) -> Iterator[Figure]:
         hosts["b"].set_quota(1.0)
         with launcher.start("a,b", *LARGE_BATCH, *UNTIL_STOPPED) as run:
             run.wait_for_step(25)
-            hosts["b"].set_quota(0.33)
+            hosts["b"].set_quota(SLOW_CORES)
             slowed_at = run.last_step()
             run.wait_for_step(slowed_at + 40)
-        changes = [
-            event for event in run.folder().events() if isinstance(event, SharesChanged) and event.step > slowed_at
-        ]
-    final = changes[-1].shares[1] if changes else 0.5
-    adapted = [event.step - slowed_at for event in changes if abs(event.shares[1] - final) < 0.1 * final]
-    steps = adapted[0] if adapted else 0
-    text = f"{steps} (share of {100 * final:.0f} %)"
+        changes = [event for event in run.folder().events() if isinstance(event, SharesChanged)]
+    deserved = SLOW_CORES / (1 + SLOW_CORES)
+    steps, final = steps_until_followed(changes, slowed_at, rank=1, deserved=deserved)
+    share = "unchanged" if final is None else f"{final:.0%}"
+    text = f"{'never' if steps is None else steps} (share {share}, {deserved:.0%} by speed)"
     yield Figure("a host slows to a third: steps until shares followed", text, "20", steps)
 
 
@@ -149,7 +153,7 @@ def measure_recovery(data: Path) -> Iterator[Figure]:
         starts = [event for event in run.folder(1).events(1) if isinstance(event, RunStarted)]
         repeated = reached - starts[-1].resumed_step
         yield Figure("all hosts lost, run launched again: steps to repeat", str(repeated), "50", repeated)
-        yield _check_steps(run, run.last_step(1))
+        yield _check_steps(run, data)
 
 
 def measure_folders(data: Path) -> Iterator[Figure]:
@@ -196,7 +200,7 @@ def measure_kills(data: Path) -> Iterator[Figure]:
                     time.sleep(8)
                 steps_per_s.append((run.last_step_of_all() - first_step) / (time.monotonic() - started_at))
             mean_hosts.append(_mean_hosts(run))
-        check = _check_steps(run, run.last_step_of_all())
+        check = _check_steps(run, data)
     goodput, presence = steps_per_s[1] / steps_per_s[0], mean_hosts[1] / mean_hosts[0]
     yield Figure("five minutes of random kills: goodput against undisturbed", f"{100 * goodput:.0f} %", "90 %", goodput)
     per_host = goodput / presence
@@ -243,20 +247,16 @@ def _mean_hosts(run: HostRun) -> float:
     return sum(step.step_s for step in steps) / (max(ends) - min(ends))
 
 
-def _check_steps(run: HostRun, reached: int) -> Figure:
-    """Check that all workers together did each step once, with the batches of the plan in order."""
-    positions: dict[int, set[tuple[int, int]]] = {}
-    for worker in range(len(run.hosts)):
-        for step in run.steps(worker):
-            positions.setdefault(step.step, set()).add((step.epoch, step.batch))
-    missing = [step for step in range(1, reached + 1) if step not in positions]
-    # A step is repeated if its result was lost with all workers that had it; it must then have the same batch.
-    ambiguous = [step for step, found in positions.items() if len(found) > 1]
-    ordered = [next(iter(positions[step])) for step in sorted(positions)]
-    disordered = sum(1 for before, after in pairwise(ordered) if after <= before)
-    counts = [len(missing), disordered, len(ambiguous)]
-    text = f"{', '.join(map(str, counts))} in {reached} steps"
-    return Figure("steps lost, pairs lost, pairs repeated", text, "0, 0, 0", counts)
+def _check_steps(run: HostRun, data: Path) -> Figure:
+    """Compare the steps of all workers with the plan of the data set."""
+    batch = resolve("tiny").settings.batch
+    reached = run.last_step_of_all()
+    plan = planned_batches(DataSet(data).pairs("train").lengths(), batch.tokens, batch.seed)
+    done = [step for worker in range(len(run.hosts)) for step in run.steps(worker)]
+    faults = asdict(judge_steps(done, list(islice(plan, reached))))
+    name = "steps lost; steps with another batch than planned; pairs lost; pairs repeated"
+    text = f"{'; '.join(map(str, faults.values()))} in {reached} steps"
+    return Figure(name, text, "0; 0; 0; 0", faults)
 
 
 def _duration_s(run: HostRun) -> float:
@@ -266,8 +266,9 @@ def _duration_s(run: HostRun) -> float:
 
 
 def _last_evaluation(run: HostRun) -> tuple[float, float]:
-    evaluations = [event for event in run.folder().events() if isinstance(event, EvaluationDone)]
-    return evaluations[-1].nll, evaluations[-1].bleu or 0.0
+    last = [event for event in run.folder().events() if isinstance(event, EvaluationDone)][-1]
+    assert last.bleu is not None, "the run computed no BLEU"
+    return last.nll, last.bleu
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 from collections import Counter
 
-import numpy as np
 import pytest
 import sentencepiece
 from hypothesis import given, settings
@@ -47,10 +46,11 @@ def test_decoding_skips_special_tokens_and_padding_rows(trained):
 @settings(max_examples=200)
 @given(st.text(st.characters(codec="utf-8")))
 def test_encoding_word_by_word_gives_the_tokens_of_the_sentence(trained, text):
-    encoder = CachedEncoder(trained)
     line = " ".join(text.split())
-    tokens = np.frombuffer(encoder.encode(line.encode()), trained.dtype).tolist()
-    assert tokens == [*trained.encode(line), trained.eos_id]
+    tokens, lengths = CachedEncoder(trained).encode(f"{line}\tDer Hund".encode())
+    sides = [[*trained.encode(side), trained.eos_id] for side in (line, "Der Hund")]
+    assert tokens.tolist() == sides[0] + sides[1]
+    assert lengths.tolist() == [[len(sides[0]), len(sides[1])]]
 
 
 def test_word_counts_give_the_same_pieces_as_sentences(tmp_path):
@@ -71,9 +71,11 @@ def test_a_model_without_byte_pieces_is_encoded_sentence_by_sentence(tmp_path):
     )
     given_model = Tokenizer.load(tmp_path / "plain.model")
     assert not given_model.encodes_word_by_word
-    line = "Я 日 本 dog"
-    tokens = np.frombuffer(CachedEncoder(given_model).encode(line.encode()), given_model.dtype).tolist()
-    assert tokens == [*given_model.encode(line), given_model.eos_id]
+    sides = ["Я 日 本 dog", "dog 日"]
+    tokens, lengths = CachedEncoder(given_model).encode("\t".join(sides).encode())
+    encoded = [[*given_model.encode(side), given_model.eos_id] for side in sides]
+    assert tokens.tolist() == encoded[0] + encoded[1]
+    assert lengths.tolist() == [[len(encoded[0]), len(encoded[1])]]
 
 
 def test_the_rarest_words_are_dropped_when_there_are_too_many(monkeypatch):
@@ -93,3 +95,17 @@ def test_a_file_that_is_not_a_tokenizer_is_rejected(tmp_path):
     (tmp_path / "bad.model").write_bytes(b"nonsense")
     with pytest.raises(DragomanError, match="not a SentencePiece model"):
         Tokenizer.load(tmp_path / "bad.model")
+
+
+def test_a_full_cache_of_words_starts_anew(trained, monkeypatch):
+    monkeypatch.setattr(tokenizer, "MAX_CACHED_WORDS", 2)
+    encoder = CachedEncoder(trained)
+    for text in (b"Der Hund\tthe dog", b"the\tDer", b"dog the\tHund Der"):
+        tokens, _ = encoder.encode(text)
+        assert tokens.tolist() == CachedEncoder(trained).encode(text)[0].tolist()
+
+
+def test_no_text_has_no_tokens(trained):
+    tokens, lengths = CachedEncoder(trained).encode(b"")
+    assert len(tokens) == 0
+    assert lengths.shape == (0, 2)

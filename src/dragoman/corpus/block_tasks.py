@@ -20,7 +20,8 @@ from dragoman.corpus.dataset import TextCounts
 from dragoman.corpus.deduplication import Hashes, hash_line, hashes_from
 from dragoman.corpus.shards import gather_pairs, write_shard
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.tokenizer import CachedEncoder, Tokenizer, count_words
+from dragoman.corpus.tokenizer import CachedEncoder, Tokenizer
+from dragoman.corpus.word_index import WordIndex
 from dragoman.files import replacing
 from dragoman.settings import RuleName, Settings
 from dragoman.text_lines import split_lines
@@ -99,9 +100,13 @@ def clean_block(job: PreparationJob, block: int, source: bytes, target: bytes) -
         else:
             kept.append(as_line(*pair))
     cleaned = CleanedBlock(len(kept), len(raw), len(source) + len(target), cleaner.counts)
+    text = b"\n".join(kept)
+    index = WordIndex.from_text(text)
     _save(
         path,
-        text=_pack(b"\n".join(kept)),
+        text=_pack(text),
+        words=_pack(b" ".join(index.words)),
+        word_numbers=index.numbers,
         dropped=_pack(b"\n".join(dropped)),
         hashes=hashes_from(b"".join(map(hash_line, kept))),
         report=_pack(json.dumps(asdict(cleaned)).encode()),
@@ -119,18 +124,26 @@ def load_hashes(job: PreparationJob, block: int) -> Hashes:
     return hashes
 
 
+def _load_index(job: PreparationJob, block: int) -> WordIndex:
+    with np.load(job.cleaned(block)) as content:
+        return WordIndex(content["words"].tobytes().split(b" "), content["word_numbers"])
+
+
+def _load_lines(job: PreparationJob, block: int) -> list[bytes]:
+    return split_lines(_load(job.cleaned(block), "text").tobytes())
+
+
 def load_pairs(job: PreparationJob, block: int) -> list[tuple[str, str]]:
     """The cleaned pairs of a block."""
-    return [_decode_pair(line) for line in _lines(job.cleaned(block), "text")]
+    return [_decode_pair(line) for line in _load_lines(job, block)]
 
 
 def count_block_words(job: PreparationJob, selected: Mapping[int, Mask]) -> Counter[str]:
     """Word counts of the selected pairs of some blocks, both sides together."""
-    counts: Counter[str] = Counter()
+    counts: Counter[bytes] = Counter()
     for block, mask in selected.items():
-        lines = _lines(job.cleaned(block), "text")
-        counts.update(count_words([lines[i].decode().replace("\t", " ") for i in np.flatnonzero(mask)]))
-    return counts
+        counts.update(_load_index(job, block).count(mask))
+    return Counter({word.decode(): count for word, count in counts.items()})
 
 
 def encode_block(
@@ -144,9 +157,12 @@ def encode_block(
         texts = [(source, target) for source, target in content["held_out"]]
         return EncodedBlock(**counts, rules=_rules_from_json(content["rules"]), held_out=texts)
     encoder = _encoder(tokenizer)
-    lines = _lines(job.cleaned(block), "text")
-    sides, lengths = _encode(encoder, lines)
-    _, dropped_lengths = _encode(encoder, _lines(job.cleaned(block), "dropped"))
+    lines = _load_lines(job, block)
+    if encoder.tokenizer.encodes_word_by_word:
+        tokens, lengths = encoder.encode_index(_load_index(job, block))
+    else:
+        tokens, lengths = encoder.encode(b"\n".join(lines))
+    _, dropped_lengths = encoder.encode(_load(job.cleaned(block), "dropped").tobytes())
     text_bytes = np.array([len(line) + 1 for line in lines], np.int64)
 
     rules: Rules = {}
@@ -162,7 +178,6 @@ def encode_block(
     times = int(weight) + (random.random(len(lengths)) < weight % 1)
     selected = np.repeat(np.arange(len(lengths)), np.where(keep, times, 0))
     shard_of = random.integers(shards, size=len(selected))
-    tokens = np.frombuffer(b"".join(sides), encoder.tokenizer.dtype)
     by_shard: dict[str, Any] = {}
     for shard in range(shards):
         order = selected[shard_of == shard]
@@ -202,8 +217,8 @@ def write_evaluation_shard(folder: Path, tokenizer: Tokenizer, pairs: Sequence[t
     """Write a validation or test set as one shard, in its original order."""
     # Whitespace is collapsed for the tokens only; the text files keep it.
     lines = [as_line(*(collapse_whitespace(side) for side in pair)) for pair in pairs]
-    sides, lengths = _encode(CachedEncoder(tokenizer), lines)
-    write_shard(folder, 0, [np.frombuffer(b"".join(sides), tokenizer.dtype)], lengths)
+    tokens, lengths = CachedEncoder(tokenizer).encode(b"\n".join(lines))
+    write_shard(folder, 0, [tokens], lengths)
     text_bytes = sum(len(source.encode()) + len(target.encode()) + 2 for source, target in pairs)
     return TextCounts(len(pairs), text_bytes, int(lengths[:, 0].sum()), int(lengths[:, 1].sum()))
 
@@ -212,14 +227,6 @@ def write_evaluation_shard(folder: Path, tokenizer: Tokenizer, pairs: Sequence[t
 def _encoder(tokenizer: Path) -> CachedEncoder:
     """One encoder per process, so that its word cache serves all blocks."""
     return CachedEncoder(Tokenizer.load(tokenizer))
-
-
-def _encode(encoder: CachedEncoder, lines: Sequence[bytes]) -> tuple[list[bytes], npt.NDArray[np.int32]]:
-    """The encoded sides of all pairs in order, and their lengths [pairs, 2]."""
-    sides = [encoder.encode(side) for line in lines for side in line.split(b"\t")]
-    width = encoder.tokenizer.dtype.itemsize
-    lengths = np.array([len(side) // width for side in sides], np.int32).reshape(-1, 2)
-    return sides, lengths
 
 
 def _count_text(
@@ -263,7 +270,3 @@ def _pack(text: bytes) -> npt.NDArray[np.uint8]:
 
 def _unpack(path: Path, name: str) -> str:
     return _load(path, name).tobytes().decode()
-
-
-def _lines(path: Path, name: str) -> list[bytes]:
-    return split_lines(_load(path, name).tobytes())

@@ -79,8 +79,8 @@ class Pairs:
             ends = np.cumsum(sizes)
             tokens = np.empty(ends[-1], self._tokens[0].dtype)
             for shard, rows in rows_by_shard:
-                tokens[_span_indexes((ends - sizes)[rows], sizes[rows])] = self._tokens[shard][
-                    _span_indexes(starts[rows], sizes[rows])
+                tokens[span_indexes((ends - sizes)[rows], sizes[rows])] = self._tokens[shard][
+                    span_indexes(starts[rows], sizes[rows])
                 ]
             sides.append(tokens)
         return sides[0], sides[1]
@@ -100,11 +100,11 @@ def gather_pairs(tokens: Tokens, lengths: npt.NDArray[np.int32], order: npt.NDAr
     starts = np.cumsum(sizes) - sizes
     for first in range(0, len(order), _GATHER_CHUNK_PAIRS):
         selected = order[first : first + _GATHER_CHUNK_PAIRS]
-        yield tokens[_span_indexes(starts[selected], sizes[selected])]
+        yield tokens[span_indexes(starts[selected], sizes[selected])]
 
 
-def _span_indexes(starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def span_indexes(starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The concatenated ranges `start, start + 1, ...` of the given sizes."""
     ends = np.cumsum(sizes)
-    indexes: npt.NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+    indexes: npt.NDArray[np.int64] = np.arange(sizes.sum()) + np.repeat(starts - (ends - sizes), sizes)
     return indexes

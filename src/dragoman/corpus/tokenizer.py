@@ -9,12 +9,16 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from dragoman.corpus.shards import Tokens, span_indexes
+from dragoman.corpus.word_index import SIDE_END, WordIndex
 from dragoman.errors import DragomanError
 from dragoman.settings import TokenizerSettings
 
@@ -172,6 +176,11 @@ class Tokenizer:
         encoded: list[int] = self._processor.encode(text)
         return encoded
 
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokens of many texts, without EOS; faster than one after the other."""
+        encoded: list[list[int]] = self._processor.encode(texts, num_threads=1)
+        return encoded
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of a sentence; BOS, EOS and ids of padding rows are skipped."""
         special_tokens = (self.decoder_start_id, self.eos_id)
@@ -180,32 +189,47 @@ class Tokenizer:
 
 
 class CachedEncoder:
-    """Encodes each distinct word once and looks it up afterwards: about ten times as fast as whole sentences."""
+    """Encodes pairs. Each distinct word is encoded once and looked up afterwards."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._cache = _WordCache(tokenizer)
-        self._end = token_bytes([tokenizer.eos_id], tokenizer.dtype)
+        self._clear()
 
-    def encode(self, line: bytes) -> bytes:
-        """Tokens of a UTF-8 sentence with EOS, as the bytes of an array of the tokenizer's dtype."""
+    def _clear(self) -> None:
+        self._numbers = {SIDE_END: 0}
+        self._tokens = array("H" if self.tokenizer.dtype.itemsize == 2 else "I", [self.tokenizer.eos_id])
+        """Tokens of all words, by their numbers."""
+        self._bounds = array("q", [0, 1])
+        """Word n has the tokens from bounds[n] to bounds[n + 1]."""
+
+    def encode(self, text: bytes) -> tuple[Tokens, npt.NDArray[np.int32]]:
+        """Tokens of lines of pairs with a tab between their sides, and the lengths of the sides, [pairs, 2].
+
+        Both sides end with EOS.
+        """
         if self.tokenizer.encodes_word_by_word:
-            if len(self._cache) > MAX_CACHED_WORDS:
-                self._cache.clear()
-            return b"".join(map(self._cache.__getitem__, line.split(b" "))) + self._end
-        return token_bytes(self.tokenizer.encode(line.decode()), self.tokenizer.dtype) + self._end
+            return self.encode_index(WordIndex.from_text(text))
+        sides = text.decode().replace("\t", "\n").split("\n") if text else []
+        encoded = [[*tokens, self.tokenizer.eos_id] for tokens in self.tokenizer.encode_all(sides)]
+        lengths = np.array([len(tokens) for tokens in encoded], np.int32).reshape(-1, 2)
+        return np.fromiter(chain.from_iterable(encoded), self.tokenizer.dtype), lengths
 
+    def encode_index(self, index: WordIndex) -> tuple[Tokens, npt.NDArray[np.int32]]:
+        """The same for indexed text, with a tokenizer that encodes word by word."""
+        words = self._look_up(index.words)
+        bounds = np.array(self._bounds)
+        starts, sizes = bounds[words][index.numbers], np.diff(bounds)[words][index.numbers]
+        side_ends = np.cumsum(sizes)[index.side_ends]
+        lengths = np.diff(side_ends, prepend=0).astype(np.int32).reshape(-1, 2)
+        return np.array(self._tokens, self.tokenizer.dtype)[span_indexes(starts, sizes)], lengths
 
-class _WordCache(dict[bytes, bytes]):
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, word: bytes) -> bytes:
-        tokens = self[word] = token_bytes(self._tokenizer.encode(word.decode()), self._tokenizer.dtype)
-        return tokens
-
-
-def token_bytes(tokens: Sequence[int], dtype: np.dtype[np.unsignedinteger]) -> bytes:
-    """Token ids as array bytes; several times as fast as numpy for a few ids."""
-    return array("H" if dtype.itemsize == 2 else "I", tokens).tobytes()
+    def _look_up(self, words: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        """The numbers of words; new ones are encoded."""
+        if len(self._numbers) > MAX_CACHED_WORDS:
+            self._clear()
+        new = [word for word in words if word not in self._numbers]
+        for word, tokens in zip(new, self.tokenizer.encode_all([word.decode() for word in new]), strict=True):
+            self._numbers[word] = len(self._numbers)
+            self._tokens.extend(tokens)
+            self._bounds.append(len(self._tokens))
+        return np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))

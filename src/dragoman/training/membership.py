@@ -217,7 +217,8 @@ class Membership:
         if not self._catch_up(progress if found else ReplicaProgress(-1, True, "")):
             raise DragomanError(
                 f"The loss was not finite for {self._settings.training.max_skipped_steps} steps in a row, before the "
-                "first checkpoint: lower schedule.learning_rate, raise schedule.warmup_steps, or set optimizer.clip_norm."
+                "first checkpoint: lower schedule.learning_rate, raise schedule.warmup_steps, or set "
+                "optimizer.clip_norm."
             )
         factor = state.learning_rate_factor * ROLLBACK_FACTOR
         state_after = self._replica.state.in_world(self._history)
