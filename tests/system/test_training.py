@@ -122,29 +122,42 @@ def test_train_joins_the_process_group_of_torchrun(data, tmp_path):
     assert started.world_size == 2
 
 
-def test_workers_with_different_data_sets_are_refused_before_anything_is_written(data, tmp_path):
-    """Two processes in a world as srun describes it, one of them with an older copy of the data."""
-    older = tmp_path / "older"
-    shutil.copytree(data.path, older)
-    manifest = read_json(older / MANIFEST_FILE)
-    write_json(older / MANIFEST_FILE, {**manifest, "identity": "0123456789abcdef"})
+def train_as_srun(run: Path, *data: Path) -> list[subprocess.Popen[str]]:
+    """Start one worker for each data set, in a world as srun describes it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    command = [sys.executable, "-m", "dragoman", "train", "tiny", "--out", str(tmp_path / "run"), *TINY, "--data"]
-    processes = [
+    size = str(len(data))
+    world = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "dragoman", "train", "tiny", "--out", str(run), *TINY, "--data"]
+    return [
         subprocess.Popen(
             [*command, str(path)],
             env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank, path in enumerate([data.path, older])
+        for rank, path in enumerate(data)
     ]
-    for process in processes:
+
+
+@pytest.mark.parametrize(
+    ("identity", "expected"),
+    [
+        ("0123456789abcdef", r"error: Worker 1 on \S+ does not match worker 0 on \S+: data set 0123456789ab, not "),
+        (None, r"error: Worker 1 on \S+: \S+ is not a prepared data set"),
+    ],
+)
+def test_a_worker_with_other_data_or_none_is_named_before_anything_is_written(data, tmp_path, identity, expected):
+    other = tmp_path / "other"
+    shutil.copytree(data.path, other)
+    if identity is None:
+        (other / MANIFEST_FILE).unlink()
+    else:
+        write_json(other / MANIFEST_FILE, {**read_json(other / MANIFEST_FILE), "identity": identity})
+    for process in train_as_srun(tmp_path / "run", data.path, other):
         _, error = process.communicate(timeout=120)
         assert process.returncode == EXIT_USER_ERROR
-        assert re.search(r"error: Worker 1 on \S+ does not match worker 0 on \S+: data set 0123456789ab, not ", error)
+        assert re.search(expected, error)
         assert "Traceback" not in error
     assert not (tmp_path / "run").exists()
 

@@ -28,13 +28,15 @@ def train(
     """
     from dragoman.corpus.dataset import DataSet
     from dragoman.decoding.validation_scorer import make_scorer
+    from dragoman.distributed.cluster import launched_externally
     from dragoman.launch import local_launcher, scheduler_environment
     from dragoman.recipe import resolve
     from dragoman.training.worker import TrainingJob
 
     scheduler_environment.join_world()
     settings = resolve(recipe, overrides or []).settings
-    DataSet(data).pairs("valid")
+    if not launched_externally():  # There, workers report it together.
+        DataSet(data).pairs("valid")
     count = workers or local_launcher.default_workers()
     job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
     reason = local_launcher.train(job, count, make_scorer)

@@ -67,7 +67,7 @@ def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> s
 
 
 def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
-    data = DataSet(job.data)
+    data = _open_data(job.data, cluster)
     require_equal(cluster, Fingerprint.of(job.settings, data))  # Before anything is written.
     run = RunFolder(job.run)
     check_shares(job.settings, cluster.workers)
@@ -75,9 +75,7 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
     log = EventLog(run.events_of(cluster.worker)) if problem is None else None
     if log is not None and not log.lock():
         problem = f"{run.path} is being trained by another process: wait until it ends, or choose another --out."
-    # In a static world a problem of one worker must stop all of them: otherwise they would wait for it.
-    if found := [each for each in cluster.all_gather_json(problem) if each is not None]:
-        raise DragomanError(found[0])
+    _raise_together(problem, cluster)
     assert log is not None
     recorder = EventRecorder(run, log, cluster, lambda: open_sinks(job.settings))
     try:
@@ -87,6 +85,26 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
         return Trainer(job.settings, data, run, cluster, scorer, recorder.record, recorder.event_sync).train(stop)
     finally:
         recorder.close()
+
+
+def _open_data(path: Path, cluster: Cluster) -> DataSet:
+    data, problem = None, None
+    try:
+        data = DataSet(path)
+        data.pairs("valid")
+    except DragomanError as error:
+        problem = str(error)
+    _raise_together(problem, cluster)
+    assert data is not None
+    return data
+
+
+def _raise_together(problem: str | None, cluster: Cluster) -> None:
+    """Raise on all workers of a static world if one of them has a problem: otherwise they would wait for it."""
+    problems = cluster.all_gather_json(problem)
+    for member, found in zip(cluster.members, problems, strict=True):
+        if found is not None:
+            raise DragomanError(found if None not in problems else f"Worker {member.worker} on {member.host}: {found}")
 
 
 def open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
