@@ -21,6 +21,8 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/wait":
         released.append(asyncio.Event())
         await released[-1].wait()
+    while scope["path"] == "/read" and (await receive()).get("more_body"):
+        pass
     if scope["path"] == "/release":
         released.pop().set()
     body = LARGE if scope["path"] == "/large" else b"ok"
@@ -100,6 +102,13 @@ def test_a_client_that_takes_its_response_slowly_gets_all_of_it() -> None:
             received += len(block)
             if time.monotonic() < started_at_s + 5:
                 time.sleep(0.05)
+
+
+def test_a_body_of_many_tiny_chunks_is_refused(port: int) -> None:
+    head = b"POST /read HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    assert exchange(port, head + b"1\r\na\r\n" * 50_000).startswith(b"HTTP/1.1 400")
+    for chunk, count in ((b"1\r\na\r\n", 900), (b"64\r\n" + b"a" * 100 + b"\r\n", 5000)):
+        assert exchange(port, head + chunk * count + b"0\r\n\r\n").endswith(b"ok")
 
 
 def test_idle_connections_do_not_keep_others_out(port: int) -> None:

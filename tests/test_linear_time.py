@@ -33,7 +33,7 @@ from .models import train_tokenizer
 from .shared_folder import shared_folder
 
 Parse = Callable[[str], object]
-CHARACTERS = 24_000
+CHARACTERS = 12_000
 GROWTH = 8
 MAX_COST_RATIO = 24.0
 """Cost of a text against that of an eighth of it: about 8 in linear time, 64 in quadratic time."""
@@ -229,7 +229,7 @@ TEXT_PARSERS: dict[str, Parse] = {
     "form request": parse_form,
 }
 # Without shrinking: a text that takes quadratic time takes seconds.
-SEARCH = settings(max_examples=100, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+SEARCH = settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 SINGLE_PIECES = tuple(Repetition("", (piece,)) for piece in PIECES)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from typing import Any
 
 import h11
 import uvicorn
@@ -15,6 +16,9 @@ READ_TIMEOUT_S = 10.0
 """Time for a client to send a request, and to take `MIN_TAKEN_BYTES` of a response."""
 MIN_TAKEN_BYTES = 40_000
 CHECKS_PER_TIMEOUT = 10
+MAX_SMALL_CHUNKS = 1000
+MIN_CHUNK_BYTES = 64
+"""Least mean size of the chunks of a body, after the first ones: each takes as long to parse as kilobytes in one."""
 SEND_BUFFER_BYTES = 1 << 16
 """Buffer of the operating system. It asks for more only when a third is empty: in a large one, progress is not seen."""
 
@@ -59,6 +63,26 @@ class ConnectionLimits:
         """Connections without a complete request, the longest waiting first."""
 
 
+class ChunkCheckingConnection(h11.Connection):
+    """The HTTP parser, which refuses bodies of very many small chunks."""
+
+    _chunks = 0
+    _body_bytes = 0
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._body_bytes += len(event.data)
+            if self._chunks > MAX_SMALL_CHUNKS and self._body_bytes < MIN_CHUNK_BYTES * self._chunks:
+                raise h11.RemoteProtocolError("the chunks of the body are too small")
+        return event
+
+    def start_next_cycle(self) -> None:
+        super().start_next_cycle()
+        self._chunks = self._body_bytes = 0
+
+
 class BoundedProtocol(H11Protocol):
     """A connection that is closed if its client is too slow in sending a request or in taking a response."""
 
@@ -68,6 +92,10 @@ class BoundedProtocol(H11Protocol):
     """Bytes of responses that the client had not taken when it last made progress."""
     _unsent_since_s = 0.0
     _check: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = ChunkCheckingConnection(h11.SERVER)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

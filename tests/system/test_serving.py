@@ -1,5 +1,6 @@
 """The server as a separate process, with well-behaved and badly behaved clients."""
 
+import asyncio
 import contextlib
 import json
 import re
@@ -13,7 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
+from benchmarks.reporting import Figure
+from benchmarks.serve import measure_load
 from libretranslatepy import LibreTranslateAPI
 
 from ..models import LINES
@@ -126,6 +130,17 @@ def test_a_client_that_sends_no_complete_request_is_disconnected(server: Server)
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
 
 
+def test_515_idle_connections_do_not_keep_others_out(server: Server) -> None:
+    with contextlib.ExitStack() as connections:
+        for _ in range(515):
+            idle = connections.enter_context(server.connect())
+            with contextlib.suppress(ConnectionError):
+                idle.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
+        answer = httpx.post(f"{server.url}/translate", json={"q": "x", "source": "en", "target": "de"}, timeout=60)
+        assert answer.status_code == 200
+
+
 def test_a_stream_is_sent_sentence_by_sentence(server: Server) -> None:
     text = " ".join(LINES)
     body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
@@ -179,3 +194,21 @@ def test_fuzzing_by_the_openapi_document_finds_no_errors(server: Server) -> None
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def test_the_load_benchmark_counts_a_server_that_was_killed_as_a_crash(exports: list[Path]) -> None:  # noqa: F811
+    async def kill_server() -> None:
+        while not (servers := [child for child in psutil.Process().children() if "serve" in child.cmdline()]):
+            await asyncio.sleep(0.05)
+        while not servers[0].net_connections():
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+        servers[0].kill()
+
+    async def measure() -> list[Figure]:
+        figures, _ = await asyncio.gather(measure_load(exports[0], seconds=4), kill_server())
+        return figures
+
+    measured = {figure.name: figure.value for figure in asyncio.run(measure())}
+    assert measured["crashes"] == 1
+    assert measured["requests without an answer"] > 0
