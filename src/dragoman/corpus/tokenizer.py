@@ -21,6 +21,7 @@ from dragoman.corpus.shards import Tokens, span_indexes
 from dragoman.corpus.word_index import SIDE_END, WordIndex
 from dragoman.errors import DragomanError
 from dragoman.settings import TokenizerSettings
+from dragoman.text_lines import split_lines
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 MAX_WORDS = 2_000_000
@@ -209,7 +210,7 @@ class CachedEncoder:
         """
         if self.tokenizer.encodes_word_by_word:
             return self.encode_index(WordIndex.from_text(text))
-        sides = text.decode().replace("\t", "\n").split("\n") if text else []
+        sides = [side for line in split_lines(text.decode()) for side in line.split("\t")]
         encoded = [[*tokens, self.tokenizer.eos_id] for tokens in self.tokenizer.encode_all(sides)]
         lengths = np.array([len(tokens) for tokens in encoded], np.int32).reshape(-1, 2)
         return np.fromiter(chain.from_iterable(encoded), self.tokenizer.dtype), lengths

@@ -7,6 +7,8 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from dragoman.text_lines import split_lines
+
 SIDE_END = b"\n"
 """Stands in the place of a word at the end of each side of a pair. Its number is 0."""
 
@@ -24,7 +26,7 @@ class WordIndex:
         numbers: defaultdict[bytes, int] = defaultdict()
         numbers.default_factory = numbers.__len__
         numbers[SIDE_END] = 0
-        sides = text.replace(b"\t", b"\n").split(b"\n") if text else []
+        sides = chain.from_iterable(line.split(b"\t") for line in split_lines(text))
         places = chain.from_iterable((side + b" \n").split(b" ") for side in sides)
         found = np.fromiter(map(numbers.__getitem__, places), np.uint32)
         return cls(list(numbers), found.astype(np.min_scalar_type(len(numbers)), copy=False))

@@ -28,6 +28,8 @@ FIND_LOST_S = 0.4
 PORT_ERROR_S = 0.1
 """Time for a machine to report that no process listens on a port."""
 MAX_MESSAGE_BYTES = 1024
+RECEIVE_S = 1.0
+"""A closed socket does not wake the thread that receives: it looks this often whether it is still needed."""
 
 Address = tuple[str, int]
 
@@ -78,6 +80,7 @@ class Heartbeat:
         self._secret = secret
         self._socket = opened = _datagram_socket(address)
         opened.bind((address, 0))
+        opened.settimeout(RECEIVE_S)
         self.port = opened.getsockname()[1]
         for run in (self._send, self._receive):
             threading.Thread(target=run, args=(opened,), name="heartbeat", daemon=True).start()
@@ -157,6 +160,8 @@ class Heartbeat:
         while not self._closed.is_set():
             try:
                 content, source = opened.recvfrom(MAX_MESSAGE_BYTES)
+            except TimeoutError:
+                continue
             except OSError:
                 return
             if not content:  # A peer asks whether this port is still open.

@@ -31,6 +31,7 @@ INCIDENTS = (
     events.MessagesRejected,
     events.ExchangeChosen,
     events.CheckpointFailed,
+    events.CheckpointSkipped,
     events.CheckpointRejected,
     events.CheckpointsAveraged,
     events.MicroBatchesSplit,
