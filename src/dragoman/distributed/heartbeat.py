@@ -28,7 +28,7 @@ FIND_LOST_S = 0.4
 PORT_ERROR_S = 0.1
 """Time for a machine to report that no process listens on a port."""
 MAX_MESSAGE_BYTES = 1024
-RECEIVE_S = 1.0
+RECEIVE_S = 0.1
 """A closed socket does not wake the thread that receives: it looks this often whether it is still needed."""
 
 Address = tuple[str, int]
