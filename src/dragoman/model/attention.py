@@ -76,7 +76,7 @@ def attend_at_fixed_size(
 
     out, _ = attention_kernel.attend(
         x, y, queries.sentence_ids, keys.sentence_ids, queries.cu_seqlens, keys.cu_seqlens,
-        queries.places, keys.positions, causal, drop.active_rate, drop.seed,
+        queries.places, keys.positions, causal, drop.active_rate, drop.active_seed,
     )  # fmt: skip
     return cast(Tensor, out).flatten(1)
 

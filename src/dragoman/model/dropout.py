@@ -44,6 +44,10 @@ class Dropout(nn.Module):
     def active_rate(self) -> float:
         return self.rate if self.training else 0.0
 
+    @property
+    def active_seed(self) -> Tensor | None:
+        return self.seed if self.active_rate else None
+
     def forward(self, x: Tensor, places: Tensor | None) -> Tensor:
         """Zero elements of [T, n] with probability `rate` and scale the others, which keeps the expectation.
 

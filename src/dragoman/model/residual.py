@@ -35,7 +35,7 @@ def add_and_norm(
         weight, bias = cast(Tensor, norm.weight), cast(Tensor | None, getattr(norm, "bias", None))
         epsilon = cast(float, norm.eps)
         total, normed, _, _ = residual_kernel.add_and_norm(
-            x, y, weight, bias, epsilon, drop.active_rate, drop.seed, places
+            x, y, weight, bias, epsilon, drop.active_rate, drop.active_seed, places
         )
         return total, normed
     x = drop.add(x, y, places)
