@@ -198,8 +198,10 @@ async def measure_load(model: Path, seconds: float) -> list[Figure]:
         await asyncio.gather(*regular, *hostile, sample_memory(process, memory_bytes, ends_at))
         crashes = int(process.poll() is not None)
     batch_dependent = {kind: reference.count_batch_dependent(model, kind) for kind in ("int8", "float32")}
-    fifth = max(1, len(memory_bytes) // 5)  # Caches fill in the first fifth.
-    early, late = (statistics.median(part) for part in (memory_bytes[fifth : 2 * fifth + 1], memory_bytes[-fifth:]))
+    fifth = len(memory_bytes) // 5  # Caches fill in the first fifth.
+    early, late = (
+        statistics.median(part or memory_bytes) for part in (memory_bytes[fifth : 2 * fifth], memory_bytes[-fifth:])
+    )
     growth = late / early - 1
     hostile_requests = sum(counts[kind] for kind in ("invalid", "oversized", "slow", "disconnected"))
     load = f"{seconds / 60:.3g} minutes of mixed load"
