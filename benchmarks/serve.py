@@ -65,6 +65,8 @@ HOSTILE_CLIENTS = 4
 HOSTILE_PATIENCE_S = 3.0
 """Time after which a hostile client disconnects, and sends the next text."""
 HEALTH_INTERVAL_S = 0.02
+IDLE_S = 10
+"""Time for which /health of the idle server is measured: other work on the machine delays it, too."""
 
 
 def main() -> None:
@@ -196,8 +198,10 @@ async def measure_load(model: Path, seconds: float) -> list[Figure]:
         await asyncio.gather(*regular, *hostile, sample_memory(process, memory_bytes, ends_at))
         crashes = int(process.poll() is not None)
     batch_dependent = {kind: reference.count_batch_dependent(model, kind) for kind in ("int8", "float32")}
-    fifth = max(1, len(memory_bytes) // 5)  # Caches fill in the first fifth.
-    early, late = (statistics.median(part) for part in (memory_bytes[fifth : 2 * fifth + 1], memory_bytes[-fifth:]))
+    fifth = len(memory_bytes) // 5  # Caches fill in the first fifth.
+    early, late = (
+        statistics.median(part or memory_bytes) for part in (memory_bytes[fifth : 2 * fifth], memory_bytes[-fifth:])
+    )
     growth = late / early - 1
     hostile_requests = sum(counts[kind] for kind in ("invalid", "oversized", "slow", "disconnected"))
     load = f"{seconds / 60:.3g} minutes of mixed load"
@@ -398,18 +402,22 @@ async def measure_hostile_texts(model: Path) -> list[Figure]:
 
         polling = threading.Event()
         poller = asyncio.create_task(asyncio.to_thread(poll_health, url, polling, latencies, in_progress))
+        await asyncio.sleep(IDLE_S)
+        idle_calls = len(latencies)
         await asyncio.gather(*map(send_in_turn, range(HOSTILE_CLIENTS)))
         polling.set()
         await poller
         crashes = int(process.poll() is not None)
-    longest_s, cause = max(latencies)
-    p99_s = statistics.quantiles((latency_s for latency_s, _ in latencies), n=100)[-1]
+    idle_s, _ = max(latencies[:idle_calls])
+    longest_s, cause = max(latencies[idle_calls:])
+    p99_s = statistics.quantiles((latency_s for latency_s, _ in latencies[idle_calls:]), n=100)[-1]
     print(f"slowest /health during: {cause}", file=sys.stderr)
     answers = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
     title = f"{kinds} kinds of hostile text of the largest size, {len(requests)} requests by {HOSTILE_CLIENTS} clients"
     return [
         Figure(f"{title}: longest /health", f"{longest_s:.2f} s", "under 1 s", longest_s),
-        Figure(f"p99 of {len(latencies):,} calls of /health", f"{1000 * p99_s:.0f} ms", "", p99_s),
+        Figure(f"p99 of {len(latencies) - idle_calls:,} calls", f"{1000 * p99_s:.0f} ms", "", p99_s),
+        Figure(f"longest of {idle_calls:,} calls of the idle server before", f"{1000 * idle_s:.0f} ms", "", idle_s),
         Figure("answers to hostile texts", answers, "no 5xx", dict(statuses)),
         Figure("crashes by hostile texts", str(crashes), "0", crashes),
     ]

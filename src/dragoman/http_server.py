@@ -1,6 +1,7 @@
 """The HTTP server of all pages: uvicorn, with limits for slow clients and idle connections, which it does not have."""
 
 import asyncio
+import logging
 import socket
 from typing import Any
 
@@ -32,12 +33,14 @@ def make_server(
     max_connections: int = MAX_CONNECTIONS,
 ) -> uvicorn.Server:
     """A server that stops on SIGTERM or Ctrl-C, and then gives requests in progress some time to finish."""
+    # Clients must not fill the log: lower levels report malformed requests, and writes to those that have disconnected.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     config = uvicorn.Config(
         app,
         http=_make_protocol(ConnectionLimits(read_timeout_s, max_connections)),
         ws="none",
         lifespan="on" if has_lifespan else "off",
-        log_level="error",  # Lower levels report each malformed request.
+        log_level="error",
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=shutdown_grace_s,
         server_header=False,

@@ -200,8 +200,8 @@ def test_the_load_benchmark_counts_a_server_that_was_killed_as_a_crash(exports: 
     async def kill_server() -> None:
         while not (servers := [child for child in psutil.Process().children() if "serve" in child.cmdline()]):
             await asyncio.sleep(0.05)
-        while not servers[0].net_connections():
-            await asyncio.sleep(0.05)
+        while not any(connection.status == "ESTABLISHED" for connection in servers[0].net_connections()):
+            await asyncio.sleep(0.01)
         await asyncio.sleep(1)
         servers[0].kill()
 

@@ -1,6 +1,7 @@
 """`dragoman serve`: the translation server."""
 
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from dragoman.serving.limits import Limits
 
 LOOPBACK = "127.0.0.1"
+SWITCH_INTERVAL_S = 0.0005
+"""Longest wait of the event loop for the GIL while a thread works on a text; it waits many times in each request."""
 SHUTDOWN_GRACE_S = 15
 """Time for requests in progress to finish after the server is asked to stop."""
 
@@ -120,6 +123,7 @@ def _run_server(
     url = url_to_open(host, port)
     console.print(f"Translate at {url}. API documentation: {url}/docs. Press Ctrl-C to stop.", soft_wrap=True)
     app = make_app(service, limits, keys, metrics, [host, socket.gethostname(), *host_names])
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     server = make_server(
         app, shutdown_grace_s=SHUTDOWN_GRACE_S, has_lifespan=True, read_timeout_s=limits.read_timeout_s
     )

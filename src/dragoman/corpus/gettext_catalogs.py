@@ -4,7 +4,7 @@ import codecs
 import re
 import struct
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -76,7 +76,7 @@ def load_po(content: bytes, encoding: str) -> polib.POFile:
     content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     field_starts = [0, *(field.start() for field in _PO_FIELD.finditer(content)), len(content)]
     for begin, end in pairwise(field_starts):
-        if len(_PO_LINE_END.findall(content, begin, end)) > MAX_FIELD_LINES:
+        if sum(1 for _ in islice(_PO_LINE_END.finditer(content, begin, end), MAX_FIELD_LINES + 1)) > MAX_FIELD_LINES:
             raise InvalidPOError(content.count(b"\n", 0, begin) + 1)
     with TemporaryDirectory(prefix="dragoman-") as folder:
         copy = Path(folder, "messages.po")

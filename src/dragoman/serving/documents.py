@@ -89,10 +89,9 @@ def _parse_tmx(content: bytes, source: str, target: str) -> Document:
         root = etree.fromstring(content, parser)
     except etree.XMLSyntaxError as error:
         raise UnreadableError(f"The file is not well-formed XML ({error.msg}): check it with xmllint.") from None
-    units = list(root.iter("{*}tu"))
-    if not units:
+    if root.find(".//{*}tu") is None and etree.QName(root).localname != "tu":
         raise UnreadableError("The file contains no translation units (tu): check that it is TMX.")
-    incomplete = list(_units_without(target, source, units))
+    incomplete = list(_units_without(target, source, root))
 
     def render(translations: list[str]) -> bytes:
         for (unit, _), translation in zip(incomplete, translations, strict=True):
@@ -104,9 +103,9 @@ def _parse_tmx(content: bytes, source: str, target: str) -> Document:
     return Document([text for _, text in incomplete], render)
 
 
-def _units_without(target: str, source: str, units: list[etree._Element]) -> Iterator[tuple[etree._Element, str]]:
+def _units_without(target: str, source: str, root: etree._Element) -> Iterator[tuple[etree._Element, str]]:
     """Units that have a source variant, but no target variant, with the text of the former."""
-    for unit in units:
+    for unit in root.iter("{*}tu"):  # Not as a list: building one would hold the GIL all the time.
         segments = {_language(variant): variant.find("{*}seg") for variant in unit.findall("{*}tuv")}
         original = next((seg for code, seg in segments.items() if same_language(code, source)), None)
         if original is not None and not any(same_language(code, target) for code in segments):
