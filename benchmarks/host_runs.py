@@ -130,7 +130,7 @@ class HostLauncher:
             yield run
         finally:
             if process.poll() is None:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGTERM)  # SIGINT is ignored if a shell started the benchmark with `&`.
             run.output = process.communicate(timeout=120)[0]
 
     def run(self, hosts: str, *settings: str, options: Sequence[str] = ()) -> HostRun:
