@@ -5,15 +5,17 @@ in micro-batches, and resumed on another number of workers. The figure is the la
 that of one worker. Rounding differs and grows with the steps: without dropout it is as large.
 
 cost: forward and backward passes with our dropout and with torch's, which draws from a generator, in one process and on
-the same weights and batches. The two alternate; the figure is the median of the ratios of neighbours. On a GPU, passes
-run as in training, in bf16; torch's dropout is compiled with the layers, and residual additions use our kernel without
-dropout. The kernel of attention has no dropout but ours, so attention weights have none on either side.
+the same weights and batches. The two alternate; the figure is the median of the ratios of neighbours. On a CPU it is
+CPU time with one thread, which other work on the machine changes little. On a GPU, passes run as in training, in bf16;
+torch's dropout is compiled with the layers, and residual additions use our kernel without dropout. The kernel of
+attention has no dropout but ours, so attention weights have none on either side.
 
     python -m benchmarks.loss_curves [--only curves cost] [--device cuda] [--corpora FOLDER]
 """
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -126,19 +128,20 @@ def add_and_norm_with_torchs_dropout(
 
 
 def measure_cost(bench: Bench) -> Iterator[Figure]:
+    torch.set_num_threads(1)
     transformer.add_and_norm = add_and_norm_with_torchs_dropout  # type: ignore[attr-defined]
     for recipe in COST_RECIPES[bench.device]:
         data = bench.prepare(recipe if bench.device == "cpu" else "small")  # Multi30k is too small for 32,768 tokens.
         ours, batches = make_step(bench, recipe, data, torchs=False)
         torchs, _ = make_step(bench, recipe, data, torchs=True)
-        for _ in range(2):  # Compiles, captures and warms up.
-            for batch in batches:
-                ours(batch, 1)
-                torchs(batch, 1)
+        for batch in batches[:3]:  # Compiles, captures and warms up.
+            ours(batch, 1)
+            torchs(batch, 1)
         times = []
         for number in range(bench.rounds):
             batch = batches[number % len(batches)]
-            times.append([measure_s(lambda step=step: step(batch, 1), bench.device) for step in (ours, torchs)])  # noqa: B023
+            our_s, torch_s = time_s(ours, batch, bench.device), time_s(torchs, batch, bench.device)
+            times.append((our_s, torch_s))
         cost = median(our_s / torch_s for our_s, torch_s in times) - 1
         tokens = sum(batch.source_tokens + batch.target_tokens for batch in batches) / len(batches)
         rates = [tokens / median(spent) for spent in zip(*times, strict=True)]
@@ -165,6 +168,14 @@ def make_step(bench: Bench, recipe: str, data: DataSet, *, torchs: bool) -> tupl
     return step, list(islice(loader.batches(Position(), [1.0], 0), COST_BATCHES))
 
 
+def time_s(step: TrainStep, batch: WorkerBatch, device: str) -> float:
+    if device == "cuda":
+        return measure_s(lambda: step(batch, 1), device)
+    started_s = time.process_time()
+    step(batch, 1)
+    return time.process_time() - started_s
+
+
 SECTIONS: dict[str, Callable[[Bench], Iterator[Figure]]] = {"curves": measure_curves, "cost": measure_cost}
 
 
@@ -176,7 +187,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Also for the workers.
-    print(f"{options.device}, torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print(f"{options.device}, torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options.device, options.corpora, Path(folder), options.rounds)
         figures = (figure for name in options.only for figure in SECTIONS[name](bench))
