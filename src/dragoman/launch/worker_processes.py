@@ -108,6 +108,8 @@ class WorkerProcesses:
             preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (it takes no lock)
         )
         self._processes[rank] = process
+        if self._stopping:  # Since before this process was known.
+            process.terminate()
         assert process.stdout is not None
         assert process.stderr is not None
         readers = [
