@@ -1,4 +1,4 @@
-"""The benchmarks: their documentation names only modules and sections that exist."""
+"""The benchmarks: their documentation names only modules and sections that exist, and says when it was measured."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "Makefile", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(r"python -m benchmarks\.(\w+)((?: [\w./=-]+)*)")
+RESULTS = (ROOT / "docs" / "benchmarks.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n?)*)", RESULTS, re.MULTILINE))
+ONLY = re.compile(r"`--only ([\w-]+)`")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -30,3 +33,26 @@ def test_docstring_of_every_benchmark_shows_its_command():
         # The batch logger runs in the environment of another toolkit, by its path.
         if "__main__" in source and module.stem != "toolkit_batch_logger":
             assert f"python -m benchmarks.{module.stem}" in source, module.name
+
+
+def test_every_benchmark_has_a_section_in_the_documentation():
+    commands = set(re.findall(r"^\| \[.+?\]\(#.+?\) \| `python -m benchmarks\.(\w+)", RESULTS, re.MULTILINE))
+    modules = {
+        module.stem for module in (ROOT / "benchmarks").glob("*.py") if "print_figures(" in module.read_text()
+    } - {"reporting", "host_runs"}
+    assert modules <= commands, modules - commands
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_section_names_its_command_and_the_day_of_its_figures(name):
+    section = SECTIONS[name]
+    commands = COMMAND.findall(section)
+    assert commands
+    assert re.search(r"\b20\d\d-\d\d-\d\d\b", section)
+    sources = "".join((ROOT / "benchmarks" / f"{module}.py").read_text() for module, _ in commands)
+    assert all(f'"{option}"' in sources for option in ONLY.findall(section))
+
+
+def test_every_table_of_figures_carries_the_day():
+    for header in re.findall(r"^\| figure .*$", RESULTS, re.MULTILINE):
+        assert re.search(r"\b20\d\d-\d\d-\d\d\b", header), header
