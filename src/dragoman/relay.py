@@ -7,6 +7,7 @@ client on each other machine listens on its loopback address and forwards to tha
 import contextlib
 import socket
 import threading
+import time
 
 from dragoman.authentication import AuthenticatedServer, Rejections, connect
 
@@ -14,6 +15,7 @@ LOOPBACK = "127.0.0.1"
 STORE, LIGHTHOUSE = "store", "lighthouse"
 """Purposes of relays."""
 CONNECT_S = 5.0
+RETRY_S = 0.1
 _BLOCK_BYTES = 1 << 16
 
 
@@ -44,6 +46,18 @@ class RelayClient:
         self._listener = socket.create_server((LOOPBACK, 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name=f"{purpose} relay", daemon=True).start()
+
+    def wait_for_server(self, timeout_s: float) -> None:
+        """Wait until the server is there. Otherwise clients would see their connections close, and report it."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                connect(self._address, self._port, self._secret, self._purpose, CONNECT_S).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
 
     def close(self) -> None:
         """Accept no more connections. The present ones continue."""

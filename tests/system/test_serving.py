@@ -197,8 +197,10 @@ def test_fuzzing_by_the_openapi_document_finds_no_errors(server: Server) -> None
 
 
 def test_the_load_benchmark_counts_a_server_that_was_killed_as_a_crash(exports: list[Path]) -> None:  # noqa: F811
+    earlier = psutil.Process().children()  # Servers of other tests.
+
     async def kill_server() -> None:
-        while not (servers := [child for child in psutil.Process().children() if "serve" in child.cmdline()]):
+        while not (servers := [child for child in psutil.Process().children() if child not in earlier]):
             await asyncio.sleep(0.05)
         while not any(connection.status == "ESTABLISHED" for connection in servers[0].net_connections()):
             await asyncio.sleep(0.01)

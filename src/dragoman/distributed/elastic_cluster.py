@@ -45,6 +45,8 @@ STEADY_S = 3.0
 use different lighthouses."""
 CONNECT_TIMEOUT = timedelta(seconds=1)
 QUORUM_TIMEOUT = timedelta(seconds=10)
+STORE_S = 3.0
+"""Time to reach the store of a new world: its worker has just asked for the quorum."""
 ASSEMBLY_S = 30.0
 """Time that newly started workers wait for the other workers of the run."""
 
@@ -183,7 +185,7 @@ class ElasticCluster(Cluster):
         try:
             store = TCPStore(LOOPBACK, self._reach_store(present[0]), is_master=False, timeout=QUORUM_TIMEOUT)
             self._group = WorkerProcessGroup(key, store, rank, members, self.device, self.heartbeat, self._report_stall)
-        except RuntimeError as error:  # The worker with the store was lost.
+        except (OSError, RuntimeError) as error:  # The worker with the store was lost.
             raise WorkersLostError([(members[0], "connecting")], str(error).partition("\n")[0]) from None
 
     def _reach_store(self, first: "Participant") -> int:
@@ -193,6 +195,7 @@ class ElasticCluster(Cluster):
         if self._store_client is not None:
             self._store_client.close()
         self._store_client = RelayClient(first.member.address, first.store_port, self._secret, STORE)
+        self._store_client.wait_for_server(STORE_S)
         return self._store_client.port
 
     def _leave_group(self) -> None:

@@ -87,8 +87,13 @@ class EventSync:
         """Send the events that others lack, and write those that this folder lacks."""
         if self.leads_folder:
             self._read_logs(world=cluster.members)
-        with self._lock:
-            own = dict(self._known)
+        present = {member.worker for member in cluster.members}
+        with self._lock:  # Present workers have their own steps.
+            own = {
+                each: event
+                for each, event in self._known.items()
+                if not (isinstance(event, StepDone) and event.worker in present)
+            }
         known = [_split_ids(ids) for ids in cluster.all_gather_bytes(b"".join(own))]
         # Of those that know an event, the first sends it.
         sent = own.keys() - set.intersection(*known) - set[bytes]().union(*known[: cluster.rank])

@@ -11,6 +11,9 @@ from dragoman.authentication import Rejections, new_secret
 from dragoman.relay import LOOPBACK, STORE, RelayClient, RelayServer
 from dragoman.worker_environment import SECRET, STORE_FILE
 
+START_S = 300.0
+"""How long workers wait for the first one to start."""
+
 
 def open_store(rank: int, world_size: int, rejections: Rejections) -> tuple[Store, RelayServer | RelayClient | None]:
     """The store of a world, and the relay to it, which must be kept as long.
@@ -29,6 +32,7 @@ def open_store(rank: int, world_size: int, rejections: Rejections) -> tuple[Stor
         own = serve_store()
         return own, RelayServer(address, port, secret, STORE, own.port, rejections)
     relay = RelayClient(address, port, secret, STORE)
+    relay.wait_for_server(START_S)
     return TCPStore(LOOPBACK, relay.port, is_master=False), relay
 
 

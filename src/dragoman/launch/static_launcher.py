@@ -72,7 +72,8 @@ class StaticLauncher:
     def _run(self) -> str:
         for restart in range(RESTARTS + 1):
             attempt = self._train_once()
-            if attempt.failure is None or attempt.reason in ("diverged", "interrupted"):
+            # Workers of a lost host may have asked the others to save and exit: that is not the end that was wanted.
+            if attempt.failure is None or (attempt.reason in ("diverged", "interrupted") and not attempt.host_lost):
                 return attempt.reason
             if self._stop_requested or attempt.user_error or attempt.host_lost:
                 break
