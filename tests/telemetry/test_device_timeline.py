@@ -1,8 +1,13 @@
+import time
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.telemetry.device_timeline import timeline_of
 from dragoman.telemetry.step_parts import PARTS, Part
+from dragoman.telemetry.step_timing import StepTimer
 
 from .fake_gpu import FakeGpu
 
@@ -117,3 +122,37 @@ def test_a_gpu_that_is_alone_does_not_communicate():
         gpu.now += 1.0
     spent = gpu.timer.take().read(alone=True)
     assert (spent["host"], spent["exchange"]) == (2, 0)
+
+
+@pytest.mark.gpu
+def test_events_of_a_real_gpu_give_each_step_its_own_time():
+    """Kernels of known relative length are queued, and read when all of them are."""
+    clock_cycles = [4 * 10**7 * (1 + step % 3) for step in range(12)]
+    torch.cuda._sleep(10**8)  # Wakes the GPU up.
+    torch.cuda.synchronize()
+    started_at = time.perf_counter()
+    timer = StepTimer(timeline=timeline_of(torch.device("cuda")))
+    unread = []
+    for cycles in clock_cycles:
+        timer.enter("compute")
+        torch.cuda._sleep(cycles)
+        timer.enter("host")
+        unread.append(timer.take())
+    assert not torch.cuda.current_stream().query(), "Python was ahead of the GPU"
+    steps = [spans.read(alone=True) for spans in unread]
+    wall_s = time.perf_counter() - started_at
+    cycle_s = sum(step["compute"] for step in steps) / sum(clock_cycles)
+    assert [step["compute"] for step in steps] == pytest.approx([cycle_s * cycles for cycles in clock_cycles], rel=0.2)
+    assert sum(sum(step.values()) for step in steps) == pytest.approx(wall_s, rel=0.02)
+
+
+@pytest.mark.gpu
+def test_a_real_gpu_that_waits_for_python_is_host_bound():
+    timer = StepTimer(timeline=timeline_of(torch.device("cuda")))
+    timer.enter("host")
+    torch.cuda.synchronize()
+    started_at = time.perf_counter()
+    time.sleep(0.2)
+    slept_s = time.perf_counter() - started_at
+    timer.enter("compute")
+    assert timer.take().read(alone=True)["host"] == pytest.approx(slept_s, rel=0.05)

@@ -100,6 +100,7 @@ def test_a_real_run_accounts_for_its_time(data, tmp_path):
     parts_s = sum(
         step.data_s + step.compute_s + step.communication_s + step.straggler_s + step.optimizer_s for step in steps
     )
+    assert all(step.host_s == step.communication_s == 0 for step in steps), "one worker, on a CPU"
     assert parts_s == pytest.approx(total_s, rel=0.02)
     outside_s = sum(done.evaluation_s for done in recording.of(EvaluationDone))
     outside_s += sum(saved.stall_s for saved in recording.of(CheckpointSaved))
