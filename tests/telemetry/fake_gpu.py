@@ -1,4 +1,6 @@
-"""A GPU that a test simulates: its stream is behind Python, whose clock the test sets."""
+"""GPUs that a test simulates."""
+
+import time
 
 from dragoman.telemetry.device_timeline import DeviceTimeline
 from dragoman.telemetry.step_timing import StepTimer
@@ -27,7 +29,7 @@ class FakeEvent:
 
 
 class FakeGpu:
-    """Works through what is launched, one kernel after the other."""
+    """Works through what is launched, one kernel after the other, behind Python, whose clock the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,3 +49,19 @@ class FakeGpu:
     def _make_event(self) -> FakeEvent:
         self.events += 1
         return FakeEvent(self)
+
+
+class ClockEvent:
+    """An event of a device that is never behind Python: a CPU that is timed as a GPU."""
+
+    def record(self) -> None:
+        self._passed_at = time.perf_counter()
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end_event: "ClockEvent") -> float:
+        return 1000 * (end_event._passed_at - self._passed_at)

@@ -6,16 +6,19 @@ from hypothesis import strategies as st
 
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.event_sync import EventSync
-from dragoman.events import CheckpointSaved, EvaluationDone, Event, RunEnded, StepDone
+from dragoman.events import CheckpointSaved, EvaluationDone, Event, RunEnded, RunStarted, StepDone
 from dragoman.run_folder import RunFolder
+from dragoman.telemetry.device_timeline import DeviceTimeline
 from dragoman.telemetry.step_parts import PARTS
 from dragoman.telemetry.step_timing import StepTimer
+from dragoman.training import trainer
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
 
 from ..distributed.thread_workers import ThreadWorkers
 from ..small import tiny
 from ..training.recorded_run import FakeScorer, RecordedRun
+from .fake_gpu import ClockEvent
 
 spans = st.floats(0, 100)
 
@@ -105,6 +108,24 @@ def test_a_real_run_accounts_for_its_time(data, tmp_path):
     outside_s = sum(done.evaluation_s for done in recording.of(EvaluationDone))
     outside_s += sum(saved.stall_s for saved in recording.of(CheckpointSaved))
     assert total_s + outside_s <= recording.of(RunEnded)[0].elapsed_s
+
+
+def test_a_run_that_is_timed_as_on_a_gpu_accounts_for_its_time(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "timeline_of", lambda _: DeviceTimeline(ClockEvent))
+    settings = tiny("training.steps=40", "evaluation.every=20", "checkpoint.every=20", "optimizer.ema_decay=0.9")
+    recording = RecordedRun(settings, data, tmp_path)
+    recording.train()
+    steps, evaluations = recording.of(StepDone), recording.of(EvaluationDone)
+    assert [step.step for step in steps] == list(range(1, 41)), "steps that are recorded late are all recorded"
+    for step in steps:
+        parts_s = step.data_s + step.compute_s + step.compile_s + step.optimizer_s + step.host_s
+        assert parts_s == pytest.approx(step.step_s, abs=1e-9)
+        assert min(step.data_s, step.compute_s, step.optimizer_s, step.host_s) > 0
+    steps_s = sum(step.step_s for step in steps)
+    outside_s = sum(done.evaluation_s for done in evaluations)
+    outside_s += sum(saved.stall_s for saved in recording.of(CheckpointSaved) if saved.step < 40)
+    wall_s = evaluations[-1].at_s - recording.of(RunStarted)[0].at_s
+    assert 0.5 * wall_s < steps_s + outside_s <= wall_s, "no time counts twice, and little in no part"
 
 
 @pytest.mark.parametrize("method", ["plain", "local"])
