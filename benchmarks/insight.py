@@ -4,6 +4,10 @@ The runs are real, on test hosts (see `benchmarks.host_runs`; `benchmarks.diagno
 Needs root, Chromium and two idle cores; takes about 45 minutes.
 
     python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor slow-port eta step-timing telemetry report]
+
+On a machine with a GPU, but none of these (see `benchmarks.gpu_step_parts`):
+
+    python -m benchmarks.insight --only gpu-parts [--corpora ../shared/data]
 """
 
 import contextlib
@@ -19,30 +23,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from playwright.sync_api import sync_playwright
 from tests.distributed.thread_workers import ThreadCluster, ThreadWorkers
 from tests.insight.synthetic_runs import host_sample, synthetic_run
 from tests.system.hosts import Hosts
 
-from benchmarks.command_line import NO_EVALUATION, dragoman_command, run_dragoman
+from benchmarks.command_line import NO_EVALUATION, dragoman_command, make_parser, run_dragoman
+from benchmarks.corpora import CORPORA, prepare_demo
 from benchmarks.diagnosis_cases import CASES, TUNED, UNSEEN, CaseRuns, train_locally
-from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, run_sections, slow_down_links
-from benchmarks.reporting import Figure
+from benchmarks.gpu_step_parts import PART_FIELDS, measure_gpu_parts, sum_outside_s
+from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, slow_down_links
+from benchmarks.reporting import Figure, print_figures
 from benchmarks.timing import measure_s, median_s
 from benchmarks.training_overhead import train_in_process
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed import event_sync
 from dragoman.distributed.event_sync import EventSync
 from dragoman.event_log import EventLog
-from dragoman.events import (
-    CheckpointSaved,
-    CheckpointsAveraged,
-    EvaluationDone,
-    Event,
-    RunEnded,
-    RunStarted,
-    StepDone,
-)
+from dragoman.events import Event, RunEnded, RunStarted, StepDone
 from dragoman.insight.report_writer import REPORT_FILE
 from dragoman.insight.run_history import build_history
 from dragoman.insight.time_and_cost import estimate_remaining_time
@@ -63,20 +60,26 @@ REPORT_STEPS = 100_000
 
 
 def main() -> None:
-    run_sections(
-        "insight",
-        __doc__,
-        {
-            "diagnoses": measure_diagnoses,
-            "unseen-diagnoses": measure_unseen_diagnoses,
-            "doctor": measure_doctor,
-            "slow-port": measure_slow_port,
-            "eta": measure_eta,
-            "step-timing": measure_step_timing,
-            "telemetry": measure_telemetry,
-            "report": measure_report,
-        },
-    )
+    sections = {
+        "diagnoses": measure_diagnoses,
+        "unseen-diagnoses": measure_unseen_diagnoses,
+        "doctor": measure_doctor,
+        "slow-port": measure_slow_port,
+        "eta": measure_eta,
+        "step-timing": measure_step_timing,
+        "telemetry": measure_telemetry,
+        "report": measure_report,
+    }
+    gpu_sections = {"gpu-parts": measure_gpu_parts}
+    parser = make_parser(__doc__, [*sections, *gpu_sections], sections)
+    parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora of the GPU sections")
+    options = parser.parse_args()
+    if names := [name for name in options.only if name in gpu_sections]:
+        print_figures("insight", (figure for name in names for figure in gpu_sections[name](options.corpora)))
+    if names := [name for name in options.only if name in sections]:
+        with tempfile.TemporaryDirectory() as folder:
+            data = prepare_demo(Path(folder) / "data", "tiny").path
+            print_figures("insight", (figure for name in names for figure in sections[name](data)))
 
 
 def measure_diagnoses(data: Path) -> Iterator[Figure]:
@@ -196,13 +199,8 @@ def measure_step_timing(data: Path) -> Iterator[Figure]:
         run = HostLauncher(hosts, data).run("a", *settings)
         events = run.folder().events()
         steps = run.steps()
-    parts_s = sum(
-        step.data_s + step.compute_s + step.communication_s + step.straggler_s + step.optimizer_s for step in steps
-    )
-    steps_s = sum(step.step_s for step in steps)
-    other_s = sum(event.evaluation_s for event in events if isinstance(event, EvaluationDone))
-    other_s += sum(event.stall_s for event in events if isinstance(event, CheckpointSaved))
-    other_s += sum(event.averaging_s for event in events if isinstance(event, CheckpointsAveraged))
+    parts_s = sum(getattr(step, part) for step in steps for part in PART_FIELDS)
+    steps_s, other_s = sum(step.step_s for step in steps), sum_outside_s(events)
     wall_s = _time_of(events, RunEnded) - _time_of(events, RunStarted)
     sums = {
         "sum of the parts of steps against their wall time": parts_s / steps_s - 1,
@@ -283,6 +281,8 @@ def measure_report(_data: Path) -> Iterator[Figure]:
 
 
 def _measure_first_paint_s(page_file: Path) -> float:
+    from playwright.sync_api import sync_playwright  # GPU machines may not have it.
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page()

@@ -119,17 +119,19 @@ class StepDone(Event):
     step_s: float
     """Wall time of the step, including the wait for its batch, without evaluations and checkpoints."""
     data_s: float = 0.0
-    """Wait for the batch."""
+    """Wait for the batch. On a GPU, only while it was idle."""
     compute_s: float = 0.0
     """Forward and backward passes."""
     compile_s: float = 0.0
-    """Time that torch compiled since the last step."""
+    """Passes that were compiled or captured as a CUDA graph. Older logs count them in the other parts, too."""
     communication_s: float = 0.0
     """Wait for the gradient exchange with all workers ready: the network's part."""
     straggler_s: float = 0.0
     """Wait for the gradient exchange while a slower worker was not ready yet."""
     optimizer_s: float = 0.0
     """Gradient norm, clipping and optimizer step."""
+    host_s: float = 0.0
+    """Host-bound: a GPU was idle between steps because Python was late; 0 on a CPU."""
     ready_s: list[float] = field(default_factory=list)
     """Time each worker took from the last exchange until it was ready for this one, by rank."""
     sent_bytes: int = 0

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -141,3 +142,39 @@ def test_runs_without_data_or_checkpoint_events_are_answered():
     kept = [event for event in synthetic_run(20) if not isinstance(event, events.DataOpened | events.CheckpointSaved)]
     history = build_history(kept)
     assert {answer(history, key).confidence for key in ("corpus", "checkpoint-files", "checkpoint-size")} == {"unknown"}
+
+
+PERCENTAGE = re.compile(r"\((\d+) %\)")
+
+
+def on_gpu(done: StepDone) -> StepDone:
+    """A step in which the GPU waits for Python for 0.2 s."""
+    return replace(done, step_s=1.2, host_s=0.2)
+
+
+def recompiled(done: StepDone) -> StepDone:
+    return replace(done, step_s=1.5, compile_s=0.5)
+
+
+def compiled_inside_of_other_parts(done: StepDone) -> StepDone:
+    """As older versions recorded it."""
+    return replace(done, compile_s=0.5)
+
+
+@pytest.mark.parametrize("step", [on_gpu, recompiled, compiled_inside_of_other_parts])
+def test_the_parts_of_a_step_are_all_of_it(step):
+    history = build_history(synthetic_run(step=step))
+    percentages = [int(found) for found in PERCENTAGE.findall(answer(history, "step").evidence[0])]
+    assert sum(percentages) == pytest.approx(100, abs=len(percentages) / 2), "each is rounded"
+
+
+def test_host_bound_time_is_named():
+    history = build_history(synthetic_run(step=on_gpu))
+    assert "host-bound 0.200 s (17 %)" in answer(history, "step").evidence[0]
+    assert "host-bound 17 %" in answer(history, "devices").text
+
+
+def test_parts_that_do_not_occur_are_not_listed():
+    breakdown = answer(build_history(synthetic_run()), "step").evidence[0]
+    assert "host-bound" not in breakdown
+    assert "compile" not in breakdown

@@ -6,15 +6,19 @@ from hypothesis import strategies as st
 
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.event_sync import EventSync
-from dragoman.events import CheckpointSaved, EvaluationDone, Event, RunEnded, StepDone
+from dragoman.events import CheckpointSaved, EvaluationDone, Event, RunEnded, RunStarted, StepDone
 from dragoman.run_folder import RunFolder
-from dragoman.telemetry.step_timing import PARTS, StepTimer, split_step
+from dragoman.telemetry.device_timeline import DeviceTimeline
+from dragoman.telemetry.step_parts import PARTS
+from dragoman.telemetry.step_timing import StepTimer
+from dragoman.training import trainer
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
 
 from ..distributed.thread_workers import ThreadWorkers
 from ..small import tiny
 from ..training.recorded_run import FakeScorer, RecordedRun
+from .fake_gpu import ClockEvent
 
 spans = st.floats(0, 100)
 
@@ -38,35 +42,20 @@ def test_every_second_counts_in_exactly_one_part(entries):
         clock.now += spent_s
     taken = timer.take()
     for part in PARTS:
-        assert taken[part] == pytest.approx(sum(spent_s for each, spent_s in entries if each == part))
-    assert sum(timer.take().values()) == 0
+        assert taken.host_s[part] == pytest.approx(sum(spent_s for each, spent_s in entries if each == part))
+    assert timer.take().elapsed_s == 0
 
 
-@given(spans, spans, spans, spans)
-def test_parts_of_a_step_sum_to_its_wall_time(data_s, compute_s, communication_s, optimizer_s):
-    spent = {"data": data_s, "compute": compute_s, "exchange": communication_s, "update": optimizer_s, "outside": 7.0}
-    parts = split_step(spent, compute_s, straggler_s=0.0)
-    total_s = parts.data_s + compute_s + parts.communication_s + parts.straggler_s + parts.optimizer_s
-    assert total_s == pytest.approx(parts.step_s, abs=1e-9)
-    assert parts.step_s == pytest.approx(data_s + compute_s + communication_s + optimizer_s), (
-        "time outside of steps does not count"
-    )
-
-
-def test_asynchronous_computing_does_not_count_as_communication():
-    spent = {"data": 0.0, "compute": 0.1, "exchange": 1.2, "update": 0.1, "outside": 0.0}
-    parts = split_step(spent, compute_s=1.0, straggler_s=0.0)
-    assert parts.communication_s == pytest.approx(0.4)
-    assert parts.optimizer_s == pytest.approx(0.0)
-
-
-@given(st.lists(spans, min_size=2, max_size=5), spans)
-def test_straggler_wait_is_separate_from_communication(ready_s, communication_s):
-    spent = {"data": 0.0, "compute": 1.0, "exchange": communication_s, "update": 0.0, "outside": 0.0}
-    split_times = [split_step(spent, 1.0, max(ready_s) - ready) for ready in ready_s]
-    assert split_times[ready_s.index(max(ready_s))].straggler_s == 0, "the slowest waits for no one"
-    assert all(parts.straggler_s + parts.communication_s == pytest.approx(communication_s) for parts in split_times)
-    assert all(min(parts.straggler_s, parts.communication_s) >= 0 for parts in split_times)
+def test_a_cpu_is_never_idle_because_python_is_late():
+    clock = ManualClock()
+    timer = StepTimer(clock)
+    for part, spent_s in (("update", 2.0), ("host", 1.0), ("exchange", 4.0)):
+        timer.enter(part)
+        clock.now += spent_s
+    spans = timer.take()
+    several, alone = spans.read(alone=False), spans.read(alone=True)
+    assert (several["update"], several["exchange"], several["host"]) == (3, 4, 0)
+    assert (alone["update"], alone["exchange"], alone["host"]) == (7, 0, 0), "alone, a worker does not communicate"
 
 
 def test_the_time_until_ready_counts_everything_since_the_last_exchange():
@@ -75,8 +64,35 @@ def test_the_time_until_ready_counts_everything_since_the_last_exchange():
     for part, spent_s in (("compute", 1.0), ("exchange", 5.0), ("update", 0.25), ("exchange", 2.0), ("outside", 3.0)):
         timer.enter(part)
         clock.now += spent_s
+    timer.take()
     timer.enter("compute")
-    assert timer.ready_s(compute_s=1.5) == pytest.approx(0.25 + 3.0 + 1.5)
+    clock.now += 1.5
+    timer.enter("exchange")
+    assert timer.compute_s == 1.5
+    assert timer.ready_s == pytest.approx(0.25 + 3.0 + 1.5)
+    timer.take()
+    assert timer.compute_s == 1.5, "the time of the last step stays known"
+
+
+def test_compiling_interrupts_a_part():
+    clock = ManualClock()
+    timer = StepTimer(clock)
+    timer.enter("compute")
+    clock.now += 1.0
+    with timer.compiling(), timer.compiling():
+        clock.now += 20.0
+    clock.now += 2.0
+    spent = timer.take().read(alone=False)
+    assert (spent["compute"], spent["compile"]) == (3, 20)
+
+
+def test_compiling_for_an_evaluation_belongs_to_no_step():
+    clock = ManualClock()
+    timer = StepTimer(clock)
+    timer.enter("outside")
+    with timer.compiling():
+        clock.now += 20.0
+    assert timer.take().read(alone=False)["outside"] == 20
 
 
 def test_a_real_run_accounts_for_its_time(data, tmp_path):
@@ -87,10 +103,29 @@ def test_a_real_run_accounts_for_its_time(data, tmp_path):
     parts_s = sum(
         step.data_s + step.compute_s + step.communication_s + step.straggler_s + step.optimizer_s for step in steps
     )
+    assert all(step.host_s == step.communication_s == 0 for step in steps), "one worker, on a CPU"
     assert parts_s == pytest.approx(total_s, rel=0.02)
     outside_s = sum(done.evaluation_s for done in recording.of(EvaluationDone))
     outside_s += sum(saved.stall_s for saved in recording.of(CheckpointSaved))
     assert total_s + outside_s <= recording.of(RunEnded)[0].elapsed_s
+
+
+def test_a_run_that_is_timed_as_on_a_gpu_accounts_for_its_time(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "timeline_of", lambda _: DeviceTimeline(ClockEvent))
+    settings = tiny("training.steps=40", "evaluation.every=20", "checkpoint.every=20", "optimizer.ema_decay=0.9")
+    recording = RecordedRun(settings, data, tmp_path)
+    recording.train()
+    steps, evaluations = recording.of(StepDone), recording.of(EvaluationDone)
+    assert [step.step for step in steps] == list(range(1, 41)), "steps that are recorded late are all recorded"
+    for step in steps:
+        parts_s = step.data_s + step.compute_s + step.compile_s + step.optimizer_s + step.host_s
+        assert parts_s == pytest.approx(step.step_s, abs=1e-9)
+        assert min(step.data_s, step.compute_s, step.optimizer_s, step.host_s) > 0
+    steps_s = sum(step.step_s for step in steps)
+    outside_s = sum(done.evaluation_s for done in evaluations)
+    outside_s += sum(saved.stall_s for saved in recording.of(CheckpointSaved) if saved.step < 40)
+    wall_s = evaluations[-1].at_s - recording.of(RunStarted)[0].at_s
+    assert 0.5 * wall_s < steps_s + outside_s <= wall_s, "no time counts twice, and little in no part"
 
 
 @pytest.mark.parametrize("method", ["plain", "local"])

@@ -1,13 +1,16 @@
 """Training on a GPU: bf16, variable-length attention, CUDA graphs, and real out-of-memory errors."""
 
 import math
+import statistics
+from collections.abc import Sequence
 
 import pytest
 import torch
 
 from dragoman.decoding.validation_scorer import ValidationScorer
-from dragoman.events import MicroBatchesSplit, RunStarted, StepDone
+from dragoman.events import CheckpointSaved, EvaluationDone, MicroBatchesSplit, RunStarted, StepDone
 from dragoman.recipe import resolve
+from dragoman.run_folder import RunFolder
 from dragoman.settings import OptimizerSettings
 from dragoman.training.optimizer import Optimizer
 
@@ -43,6 +46,40 @@ def test_workers_that_share_a_gpu_have_the_losses_of_one_or_take_local_steps(dat
         assert losses(tmp_path / precision) == pytest.approx(expected, rel=tolerance)
     local_losses = losses(tmp_path / "local")
     assert local_losses[40] < 0.9 * local_losses[1]
+    for name in ("fp32", "bf16", "local"):
+        for worker in range(2):
+            recorded = RunFolder(tmp_path / name).events(worker)
+            assert_parts_sum_to_steps([event for event in recorded if isinstance(event, StepDone)])
+
+
+def assert_parts_sum_to_steps(steps: Sequence[StepDone]) -> None:
+    for step in steps:
+        waits_s = step.data_s + step.communication_s + step.straggler_s + step.host_s
+        parts_s = step.compute_s + step.compile_s + step.optimizer_s + waits_s
+        assert parts_s == pytest.approx(step.step_s, rel=0.02, abs=1e-3)
+        assert step.step_s > 0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_steps_on_a_gpu_account_for_the_time_of_the_run(data, tmp_path, precision):
+    settings = tiny(
+        *WIDE, "training.steps=300", "evaluation.every=150", "evaluation.bleu=false", f"training.precision={precision}"
+    )
+    run = RecordedRun(settings, data, tmp_path)
+    assert run.train() == "finished"
+    steps = run.of(StepDone)
+    assert [step.step for step in steps] == list(range(1, 301))
+    assert_parts_sum_to_steps(steps)
+    outside_s = sum(done.evaluation_s for done in run.of(EvaluationDone))
+    outside_s += sum(saved.stall_s for saved in run.of(CheckpointSaved) if saved.step < 300)
+    wall_s = run.of(EvaluationDone)[-1].at_s - run.of(RunStarted)[0].at_s
+    assert sum(step.step_s for step in steps) + outside_s == pytest.approx(wall_s, rel=0.02, abs=0.05)
+    # Medians: other processes may use the GPU.
+    early_s, late_s = (statistics.median(step.compute_s for step in part) for part in (steps[5:100], steps[100:]))
+    assert 0 < early_s < 3 * late_s, "compiling does not stick"
+    assert all(step.communication_s == step.straggler_s == 0 for step in steps), "one worker"
+    assert (steps[0].compile_s > 0) == (precision == "bf16"), "only bf16 is compiled and captured"
+    assert steps[-1].compile_s == 0
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -36,6 +36,7 @@ def take_step(trained: Replica, number: int) -> None:
     trained.optimizer.step(0.01)
     trained.state = replace(trained.state, step=number)
     trained.synchronize(flush=True, rollback=False)
+    trained.update_average()
 
 
 def tensors(snapshot: Snapshot) -> dict[str, Tensor]:

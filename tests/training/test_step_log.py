@@ -1,3 +1,4 @@
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,7 @@ from dragoman.training.step_log import MAX_UNREAD_STEPS, StepLog, StepRecord
 from dragoman.training.train_step import WorkerGradients
 
 from ..distributed.fake_cluster import FakeCluster
+from ..telemetry.fake_gpu import FakeGpu
 
 BATCH = WorkerBatch(
     position=Position(), next_position=Position(0, 1), pairs=np.empty(0, np.int64),
@@ -23,9 +25,9 @@ BATCH = WorkerBatch(
 class LoggedSteps:
     """A step log with a clock that a test sets, and its events."""
 
-    def __init__(self) -> None:
+    def __init__(self, timer: StepTimer | None = None) -> None:
         self.now = 0.0
-        self.timer = StepTimer(lambda: self.now)
+        self.timer = timer or StepTimer(lambda: self.now)
         self.cluster = FakeCluster()
         self.events: list[Event] = []
         self.log = StepLog(self.cluster, self.timer.take, self.events.append)
@@ -36,7 +38,7 @@ class LoggedSteps:
         ready_s = ready_s or [0.0]
         losses = torch.tensor([loss, loss])
         stats = StepStats(losses, 10, [0.0] * len(ready_s), ready_s)
-        gradients = WorkerGradients(losses, micro_batches=1, compute_s=0.0)
+        gradients = WorkerGradients(losses, micro_batches=1)
         return self.log.make_record(BATCH, gradients, stats, step, 0.1, torch.tensor(1.0), synchronous=synchronous)
 
 
@@ -94,3 +96,33 @@ def test_consecutive_skips_are_counted_until_a_finite_step(steps):
     skipped = [event for event in steps.events if isinstance(event, StepSkipped)]
     assert [(event.step, event.consecutive) for event in skipped] == [(1, 1), (2, 2), (4, 1)]
     assert steps.log.consecutive_skips == 1
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_steps_on_a_gpu_keep_their_own_parts_and_no_one_waits_for_the_last_ones(wait):
+    gpu = FakeGpu()
+    steps = LoggedSteps(gpu.timer)
+    update_s, compiled_step, nan_step = 0.5, 1, 4
+    for step in range(1, 6):
+        gpu.timer.enter("data")
+        gpu.now += 0.01
+        gpu.timer.enter("compute")
+        gpu.launch(step)
+        if step == compiled_step:
+            with gpu.timer.compiling():
+                gpu.now += 20.0
+        gpu.timer.enter("update")
+        gpu.launch(update_s)
+        gpu.timer.enter("host")
+        steps.log.add(steps.record(step, loss=math.nan if step == nan_step else 2.0), wait=wait)
+        assert steps.log.consecutive_skips == (wait and step == nan_step), "a loss may be read before the times"
+        assert len(steps.events) == max(0, step - MAX_UNREAD_STEPS)
+    assert gpu.reaches_at - gpu.now == pytest.approx(4 + 5 + 2 * update_s), "the last steps are still to be computed"
+    steps.log.flush()
+    done = [event for event in steps.events if isinstance(event, StepDone)]
+    assert [event.step for event in done] == [1, 2, 3, 5]
+    assert [event.compute_s for event in done] == pytest.approx([1, 2, 3, 5])
+    assert [event.compile_s for event in done] == pytest.approx([19, 0, 0, 0]), "the GPU computed for 1 s of the 20 s"
+    assert [event.optimizer_s for event in done] == pytest.approx([update_s] * 4)
+    assert [event.step_s for event in done] == pytest.approx([20.51, 2.5, 3.5, 5.5])
+    steps.cluster.close()

@@ -6,6 +6,7 @@ A step launches about a thousand kernels of a few microseconds each: launched on
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -94,31 +95,44 @@ class _CapturedPass:
 class GraphedPass:
     """Forward and backward pass over micro-batches of a few fixed sizes, replayed from CUDA graphs.
 
-    The first micro-batch of a size runs as it is, as a warm-up; the second is captured. A graph writes to the same
-    memory each time: gradients are valid until the next micro-batch.
+    The first micro-batch of a size runs as it is, as a warm-up; the second is captured. Both run inside of `compiling`.
+    A graph writes to the same memory each time: gradients are valid until the next micro-batch.
     """
 
     def __init__(
-        self, run_pass: Callable[[Batch], None], parameters: Sequence[nn.Parameter], device: torch.device
+        self,
+        run_pass: Callable[[Batch], None],
+        parameters: Sequence[nn.Parameter],
+        device: torch.device,
+        compiling: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._run_pass = run_pass
         self._parameters = parameters
         self._device = device
+        self._compiling = compiling
         self._capturer = GraphCapturer(device)
         self._warmed_up: set[BatchSize] = set()
         self._captured: dict[BatchSize, _CapturedPass] = {}
 
     def __call__(self, micro_batch: Batch) -> None:
         size = micro_batch.source.tokens.shape[0], micro_batch.target.tokens.shape[0]
-        if size not in self._warmed_up:
-            self._clear_gradients()
-            with self._capturer.on_stream():
-                self._run_pass(micro_batch)
-            self._warmed_up.add(size)
+        if size in self._captured:
+            self._replay(self._captured[size], micro_batch)
             return
-        if size not in self._captured:
-            self._captured[size] = self._capture(micro_batch)
-        captured = self._captured[size]
+        with self._compiling():
+            if size not in self._warmed_up:
+                self._warm_up(micro_batch)
+                self._warmed_up.add(size)
+            else:
+                self._captured[size] = self._capture(micro_batch)
+                self._replay(self._captured[size], micro_batch)  # The first replay also loads the graph.
+
+    def _warm_up(self, micro_batch: Batch) -> None:
+        self._clear_gradients()
+        with self._capturer.on_stream():
+            self._run_pass(micro_batch)
+
+    def _replay(self, captured: _CapturedPass, micro_batch: Batch) -> None:
         for buffer, tensor in zip(captured.inputs.tensors(), micro_batch.tensors(), strict=True):
             buffer.copy_(tensor, non_blocking=True)
         captured.graph.replay()

@@ -159,7 +159,7 @@ class Membership:
         """Choose the exchange method of the present world, and report a change."""
         settings, cluster, replica = self._settings.exchange, self._cluster, self._replica
         parameters = list(replica.model.parameters())
-        compute_s = self._train_step.last_compute_s
+        compute_s = self._timer.compute_s
         choice = choose_exchange.decide(settings, cluster, parameters, compute_s, self._time_step, known_link)
         state = replica.exchange.state_dict()
         replica.exchange = choose_exchange.build(choice, settings, cluster, parameters)
@@ -170,15 +170,17 @@ class Membership:
         self.keep_recovery_point()
 
     def _time_step(self) -> float:
-        """Compute time of a step, from running the next batch twice: the first run warms up."""
+        """Compute time of a step, from running the next batch after warm-up passes."""
         batch, state = next(self._batches), self._replica.state
-        for _ in range(2):
+        for _ in range(self._train_step.warm_up_passes + 1):
+            started_at = time.perf_counter()
             self._train_step(batch, state.step + 1)
+            if self._cluster.device.type == "cuda":
+                torch.cuda.synchronize()
+            compute_s = time.perf_counter() - started_at
             self._replica.model.zero_grad()
-        if self._cluster.device.type == "cuda":
-            torch.cuda.synchronize()
         self._open_batches()
-        return self._train_step.last_compute_s
+        return compute_s
 
     def rebalance(self, stats: StepStats) -> None:
         """After a synchronisation: adapt the shares to the workers' speeds."""
@@ -208,6 +210,7 @@ class Membership:
     def roll_back(self) -> bool:
         """Return to the newest checkpoint with a lower learning rate. False after `MAX_ROLLBACKS`."""
         self._step_log.flush()
+        self._timer.enter("outside")
         state = self._replica.state
         if state.rollbacks >= MAX_ROLLBACKS:
             return False

@@ -83,12 +83,14 @@ class Replica:
             self.optimizer.clip_and_step(learning_rate, float(norm), clip_norm)
 
     def synchronize(self, *, flush: bool, rollback: bool) -> StepStats | None:
-        """After an update: synchronise with the other workers, if it is time to, and update the moving average."""
-        stats = self.exchange.synchronize(flush=flush, rollback=rollback)
+        """After an update: synchronise with the other workers, if it is time to."""
+        return self.exchange.synchronize(flush=flush, rollback=rollback)
+
+    def update_average(self) -> None:
+        """After `synchronize`: update the moving average, if there is one."""
         if self.ema is not None:
             # Not the weights of a local step, which differ: the average is evaluated and saved on several workers.
             self.ema.update(self.state.step, self.exchange.common_weights)
-        return stats
 
     def add_elapsed(self, seconds: float) -> None:
         """Add training time. It counts once there is a step: repeating a finished run trains nothing."""

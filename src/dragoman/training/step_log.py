@@ -1,9 +1,9 @@
-"""The step log: records each step as an event as soon as its loss has been copied from the device."""
+"""The step log: records each step as an event, once its loss and its times are known."""
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -12,13 +12,13 @@ from dragoman.batching.data_loader import WorkerBatch
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.step_stats import StepStats
 from dragoman.events import Event, StepDone, StepSkipped
-from dragoman.telemetry.compile_timer import CompileTimer
-from dragoman.telemetry.step_timing import Part, split_step
+from dragoman.telemetry.step_parts import split_step
+from dragoman.telemetry.step_timing import StepSpans
 from dragoman.training.async_scalars import AsyncScalars
 from dragoman.training.train_step import WorkerGradients
 
 MAX_UNREAD_STEPS = 2
-"""Steps whose losses may stay on a GPU for now: reading them at once would make the GPU wait for Python."""
+"""Steps whose losses and times may stay on a GPU for now: reading them at once would make the GPU wait for Python."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class StepRecord:
     target_tokens: int
     """Number of target tokens in the loss sums."""
     learning_rate: float
-    compute_s: float
-    compile_s: float
+    alone: bool
+    """True if there was no other worker."""
     sync: SyncTimes
     sent_bytes: int
     worker_gradient_norm_sq: float
@@ -65,29 +65,24 @@ class StepRecord:
 
 @dataclass
 class _TimedRecord:
-    """A step and its time in seconds by part."""
+    """A step and its times."""
 
     record: StepRecord
-    spent_s: dict[Part, float]
-
-    def add_time(self, more_s: Mapping[Part, float]) -> None:
-        for part, seconds in more_s.items():
-            self.spent_s[part] += seconds
+    spans: StepSpans
+    consecutive_skips: int | None = None
+    """Steps skipped in a row up to this one; None until its loss is read."""
 
 
 class StepLog:
     """Records steps in order, and counts the ones skipped in a row."""
 
-    def __init__(
-        self, cluster: Cluster, take_times: Callable[[], dict[Part, float]], record: Callable[[Event], None]
-    ) -> None:
+    def __init__(self, cluster: Cluster, take_spans: Callable[[], StepSpans], record: Callable[[Event], None]) -> None:
         self._cluster = cluster
-        self._take_times = take_times
-        """Seconds by part since its last call."""
+        self._take_spans = take_spans
+        """The time since its last call."""
         self._record = record
         self._unread: deque[_TimedRecord] = deque()
         self.consecutive_skips = 0
-        self._compile_timer = CompileTimer()
         self._bytes_recorded = 0
         self._last_sync = SyncTimes()
         """Of the last synchronisation of local steps, until the next step's record takes it."""
@@ -116,8 +111,7 @@ class StepLog:
             step=step,
             target_tokens=int(stats.target_tokens),
             learning_rate=learning_rate,
-            compute_s=gradients.compute_s,
-            compile_s=self._compile_timer.take(),
+            alone=len(stats.ready_s) == 1,
             sync=sync,
             sent_bytes=sent_bytes,
             worker_gradient_norm_sq=stats.worker_gradient_norm_sq,
@@ -126,37 +120,48 @@ class StepLog:
         )
 
     def add(self, record: StepRecord, *, wait: bool) -> None:
-        """Add a step. Without `wait`, the last `MAX_UNREAD_STEPS` may stay unread."""
-        self._unread.append(_TimedRecord(record, self._take_times()))
-        self._read(all_but=0 if wait else MAX_UNREAD_STEPS)
+        """Add a step. With `wait`, its loss is read, and counts if it is not finite.
+
+        The last `MAX_UNREAD_STEPS` steps may stay unrecorded, where losses are not read or a GPU knows the times later.
+        """
+        spans = self._take_spans()
+        self._unread.append(_TimedRecord(record, spans))
+        if wait:
+            for timed in self._unread:
+                self._count_skips(timed)
+        self._read(all_but=0 if wait and spans.on_device is None else MAX_UNREAD_STEPS)
 
     def flush(self) -> None:
         """Record all unread steps. The wait for their numbers counts as time of the last step."""
         if self._unread:
             last = self._unread[-1]
             last.record.scalars.values()
-            last.add_time(self._take_times())
+            last.spans.extend(self._take_spans())
             self._read(all_but=0)
 
     def _read(self, all_but: int) -> None:
         while len(self._unread) > all_but:
             timed = self._unread.popleft()
-            if timed.record.is_finite():
-                self.consecutive_skips = 0
-                self._record(_step_done(timed))
-            else:
-                self.consecutive_skips += 1
-                self._record(self._step_skipped(timed.record))
+            skips = self._count_skips(timed)
+            self._record(_step_skipped(timed.record, skips) if skips else _step_done(timed))
 
-    def _step_skipped(self, record: StepRecord) -> StepSkipped:
-        loss, _, norm = record.numbers()
-        return StepSkipped(step=record.step, loss=loss, gradient_norm=norm, consecutive=self.consecutive_skips)
+    def _count_skips(self, timed: _TimedRecord) -> int:
+        """Count a step once, in the order of the steps. Returns how many were skipped in a row up to it."""
+        if timed.consecutive_skips is None:
+            self.consecutive_skips = 0 if timed.record.is_finite() else self.consecutive_skips + 1
+            timed.consecutive_skips = self.consecutive_skips
+        return timed.consecutive_skips
+
+
+def _step_skipped(record: StepRecord, consecutive: int) -> StepSkipped:
+    loss, _, norm = record.numbers()
+    return StepSkipped(step=record.step, loss=loss, gradient_norm=norm, consecutive=consecutive)
 
 
 def _step_done(timed: _TimedRecord) -> StepDone:
     record, batch = timed.record, timed.record.batch
     loss, nll, norm = record.numbers()
-    parts = split_step(timed.spent_s, record.compute_s, record.sync.straggler_s)
+    times = split_step(timed.spans.read(alone=record.alone), record.sync.straggler_s)
     return StepDone(
         step=record.step,
         epoch=batch.position.epoch,
@@ -168,13 +173,7 @@ def _step_done(timed: _TimedRecord) -> StepDone:
         source_tokens=batch.source_tokens,
         target_tokens=batch.target_tokens,
         pairs=batch.global_pairs,
-        step_s=parts.step_s,
-        data_s=parts.data_s,
-        compute_s=record.compute_s,
-        compile_s=record.compile_s,
-        communication_s=parts.communication_s,
-        straggler_s=parts.straggler_s,
-        optimizer_s=parts.optimizer_s,
+        **asdict(times),
         ready_s=list(record.sync.ready_s),
         sent_bytes=record.sent_bytes,
         worker_gradient_norm_sq=record.worker_gradient_norm_sq,

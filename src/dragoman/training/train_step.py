@@ -15,7 +15,8 @@ from dragoman.model.out_of_memory import is_out_of_memory
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.settings import TrainingSettings
-from dragoman.telemetry.device_timer import DeviceTimer
+from dragoman.telemetry.compile_timer import time_compilation
+from dragoman.telemetry.step_timing import StepTimer
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,6 @@ class WorkerGradients:
     losses: Tensor
     """Sums of the loss with label smoothing and of the negative log-likelihood over the worker's tokens, [2]."""
     micro_batches: int
-    compute_s: float
 
 
 class TrainStep:
@@ -42,6 +42,7 @@ class TrainStep:
         settings: TrainingSettings,
         device: torch.device,
         record: Callable[[Event], None],
+        timer: StepTimer | None = None,
     ) -> None:
         self._model = model
         self._loader = loader
@@ -49,7 +50,6 @@ class TrainStep:
         self._settings = settings
         self._device = device
         self._record = record
-        self._timer = DeviceTimer(device)
         self._losses = torch.zeros(2, device=device)
         self._batch_tokens = torch.ones((), device=device)
         self._parameters = list(model.parameters())
@@ -57,22 +57,17 @@ class TrainStep:
         self._run: Callable[[Batch], None] = self._forward_backward
         if loader.fixed_sizes:
             model.compile_for_training()
-            self._run = GraphedPass(self._forward_backward, self._parameters, device)
-
-    def __call__(self, batch: WorkerBatch, step: int) -> WorkerGradients:
-        """Run all micro-batches forward and backward."""
-        self._timer.start()
-        losses, micro_batches = self._accumulate(batch, step)
-        self._timer.stop()
-        return WorkerGradients(losses, micro_batches, self._timer.seconds)
+            timer = timer or StepTimer()
+            time_compilation(timer)
+            self._run = GraphedPass(self._forward_backward, self._parameters, device, timer.compiling)
 
     @property
-    def last_compute_s(self) -> float:
-        """Compute time of the last batch; 0 before the first."""
-        return self._timer.seconds
+    def warm_up_passes(self) -> int:
+        """Passes over batches of one size that are slower than the later ones."""
+        return 2 if self._loader.fixed_sizes else 1  # A CUDA graph is captured in the second.
 
-    def _accumulate(self, batch: WorkerBatch, step: int) -> tuple[Tensor, int]:
-        """The loss sums and the number of micro-batches.
+    def __call__(self, batch: WorkerBatch, step: int) -> WorkerGradients:
+        """Run all micro-batches forward and backward.
 
         A batch that does not fit in memory is split further and run again. The other workers wait at the exchange, and
         nothing changes for them.
@@ -87,7 +82,7 @@ class TrainStep:
             try:
                 for number, micro_batch in enumerate(micro_batches):
                     self._add_gradients(micro_batch, first=number == 0)
-                return self._losses.clone(), len(micro_batches)
+                return WorkerGradients(self._losses.clone(), len(micro_batches))
             except RuntimeError as error:
                 if not is_out_of_memory(error) or len(micro_batches) >= len(batch.pairs):
                     raise

@@ -23,7 +23,8 @@ from dragoman.model.model_folder import ModelDescription
 from dragoman.model.precision import Precision
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
-from dragoman.telemetry.step_timing import Part, StepTimer
+from dragoman.telemetry.device_timeline import timeline_of
+from dragoman.telemetry.step_timing import StepSpans, StepTimer
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.checkpoint_averaging import save_average
 from dragoman.training.due_work import DueWork, due_after
@@ -58,25 +59,23 @@ class Trainer:
         self._settings, self._data, self._run, self._cluster = settings, data, run, cluster
         self._record, self._event_sync = record, event_sync
         self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
-        self._precision = Precision.choose(settings, cluster.device)
+        device, timer = cluster.device, StepTimer(timeline=timeline_of(cluster.device))
+        self._precision, self._timer = Precision.choose(settings, device), timer
         self._replica = build_replica(settings, self._architecture, cluster)
-        micro_batch_tokens = choose_micro_batch_tokens(
-            settings, self._architecture, cluster.device, cluster.local_world_size
-        )
-        fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, cluster.device)
+        micro_batch_tokens = choose_micro_batch_tokens(settings, self._architecture, device, cluster.local_world_size)
+        fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, device)
         loader = _make_loader(settings, data, micro_batch_tokens, fixed_sizes=fixed_sizes)
         self._batches = BatchStream(loader)
         self._train_step = TrainStep(
-            self._replica.model, loader, self._precision, settings.training, cluster.device, record
+            self._replica.model, loader, self._precision, settings.training, device, record, timer
         )
         self._evaluator = Evaluator(settings, data, cluster, self._precision, scorer, micro_batch_tokens)
         description = ModelDescription(self._architecture, data.languages, settings.decoding, data.tokenizer)
         self._checkpoints = Checkpoints(run.checkpoints, description, settings.checkpoint, record)
-        self._timer = StepTimer()
-        self._step_log = StepLog(cluster, self._take_times, record)
+        self._step_log = StepLog(cluster, self._take_spans, record)
         self._membership = Membership(
             settings, Fingerprint.of(settings, data), cluster, self._replica, self._train_step, self._batches,
-            self._checkpoints, self._step_log, self._timer, record, on_new_world=self._announce_world,
+            self._checkpoints, self._step_log, timer, record, on_new_world=self._announce_world,
         )  # fmt: skip
 
     def train(self, stop: StopSignal) -> str:
@@ -112,8 +111,8 @@ class Trainer:
             timer.enter("compute")
             heartbeat.activity = f"step {step}, computing"
             gradients = self._train_step(batch, step)  # Forward, backward, micro-batches.
-            stats = self._collect_stats(batch, gradients, step, stop)
             timer.enter("exchange")
+            stats = self._collect_stats(batch, gradients, step, stop)
             heartbeat.activity = f"step {step}, waiting"
             stats = replica.exchange.all_reduce(stats, batch.target_tokens)  # Gradients cross machines only here.
             timer.enter("update")
@@ -121,6 +120,8 @@ class Trainer:
             timer.enter("exchange")
             too_many_skips = self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps
             stats = replica.synchronize(flush=self._due_after(step).needs_equal_weights, rollback=too_many_skips)
+            timer.enter("update")
+            replica.update_average()
             if stats is not None and stats.rollback_requested:  # By any worker: all roll back together.
                 return None if self._membership.roll_back() else "diverged"
         return self._complete_step(stats)
@@ -128,13 +129,12 @@ class Trainer:
     def _collect_stats(self, batch: WorkerBatch, gradients: WorkerGradients, step: int, stop: StopSignal) -> StepStats:
         """This worker's statistics of a step, which are sent together with its gradient."""
         rank, world_size = self._cluster.rank, self._cluster.world_size
-        ready_s = self._timer.ready_s(gradients.compute_s)
         measures_norm = self._membership.averages_gradients and step % NORM_EVERY == 0
         return StepStats(
             losses=gradients.losses,
             target_tokens=batch.worker_target_tokens,
-            compute_s=at_rank(gradients.compute_s, rank, world_size),
-            ready_s=at_rank(ready_s, rank, world_size),
+            compute_s=at_rank(self._timer.compute_s, rank, world_size),
+            ready_s=at_rank(self._timer.ready_s, rank, world_size),
             stop_requests=stop.requested,
             event_sync_requests=world_size > 1 and self._event_sync.due,
             worker_gradient_norm_sq=self._replica.worker_gradient_norm_sq(batch) if measures_norm else 0.0,
@@ -155,6 +155,7 @@ class Trainer:
         reads_late = self._cluster.device.type == "cuda" and self._cluster.world_size == 1
         is_finite = None if reads_late else record.is_finite()
         replica.apply_gradients(learning_rate, settings.optimizer.clip_norm, stats.losses[0], norm, is_finite)
+        self._timer.enter("host")
         self._step_log.add(record, wait=not reads_late)
         replica.model.zero_grad()
 
@@ -167,7 +168,8 @@ class Trainer:
         stops = stats is not None and stats.stop_requested
         if due.checkpoint or stops:
             self._step_log.flush()
-        self._timer.enter("outside")
+        # A single worker with nothing to do goes on at once: the time in between is part of its steps.
+        self._timer.enter("outside" if due.checkpoint or stops or self._cluster.world_size > 1 else "host")
         if stops and not due.checkpoint:
             replica.exchange.synchronize(flush=True)
         if due.checkpoint and (drifted := find_drift(self._cluster, replica.weights, replica.state.step)):
@@ -217,17 +219,17 @@ class Trainer:
         return reason
 
     def _end(self, reason: str) -> None:
-        self._take_times()
+        self._take_spans()
         state = self._replica.state
         ended = RunEnded(step=state.step, reason=reason, elapsed_s=state.elapsed_s)
         self._record(self._event_sync.end(self._cluster, self._membership.storage, ended))
         self._checkpoints.raise_if_failed()
 
-    def _take_times(self) -> dict[Part, float]:
-        """Seconds by part since the last call. Adds them to the elapsed time of the run."""
-        spent_s = self._timer.take()
-        self._replica.add_elapsed(sum(spent_s.values()))
-        return spent_s
+    def _take_spans(self) -> StepSpans:
+        """The time since the last call. Adds it to the elapsed time of the run."""
+        spans = self._timer.take()
+        self._replica.add_elapsed(spans.elapsed_s)
+        return spans
 
     def _announce_world(self, workers: Sequence[str]) -> None:
         """Record the start of the run, and later every change of the world."""
@@ -240,7 +242,7 @@ class Trainer:
                 step, self._event_sync.session_at_s, self._settings,
             ):  # fmt: skip
                 self._record(event)
-        self._take_times()
+        self._take_spans()
 
 
 def _make_loader(settings: Settings, data: DataSet, micro_batch_tokens: int, *, fixed_sizes: bool) -> DataLoader:

@@ -8,7 +8,7 @@ from dragoman.insight.run_history import RunHistory
 from dragoman.insight.step_breakdown import NOT_MEASURED, mean_of, mean_part_s, measured_steps
 from dragoman.number_format import percent
 
-WAITS = ("communication", "straggler wait", "data wait")
+WAITS = ("communication", "straggler wait", "data wait", "host-bound", "compile")
 
 
 def answer_device_use(history: RunHistory) -> Answer:

@@ -129,11 +129,12 @@ def _step_conditions(history: RunHistory) -> StepConditions | None:
         return None
     tokens = round(mean_of(steps, "source_tokens") + mean_of(steps, "target_tokens"))
     compute_s = mean_part_s(steps, "compute") + mean_part_s(steps, "straggler wait")
+    fixed_s = sum(mean_part_s(steps, part) for part in ("optimizer update", "data wait", "host-bound", "compile"))
     return StepConditions(
         parameters=history.started.parameters,
         step_tokens=tokens,
         tokens_per_s=(tokens / world / max(compute_s, 1e-9),) * world,
-        update_s=mean_part_s(steps, "optimizer update") + mean_part_s(steps, "data wait"),
+        update_s=fixed_s,
         link=TcpLink(LINKS_BITS_PER_S["1 Gbit/s"]) if rate is None else RingLink(rate),
         method=exchange_method(method),
     )

@@ -19,7 +19,9 @@ def answer_step_time(history: RunHistory) -> Answer:
         return unknown(key, question, "no step is done yet")
     step_s = mean_of(steps, "step_s")
     parts_s = {part: mean_part_s(steps, part) for part in STEP_PARTS}
-    breakdown = "; ".join(f"{part} {part_s:.3f} s ({percent(part_s / step_s)})" for part, part_s in parts_s.items())
+    breakdown = "; ".join(
+        f"{part} {part_s:.3f} s ({percent(part_s / step_s)})" for part, part_s in parts_s.items() if part_s > 0
+    )
     evidence = [
         breakdown if measured_steps(history) else "its parts were not measured",
         f"median {median(step.step_s for step in steps):.3f} s over {count(len(steps))} steps, without the first "

@@ -2,7 +2,7 @@
 // Draws the summaries that run_summary.py makes. Text of a run is inserted as text, never as markup.
 
 const $ = (id) => document.getElementById(id);
-const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"].map((name) => `var(${name})`);
+const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"].map((name) => `var(${name})`);
 const BADGES = { running: "good", finished: "good", "stopped early": "good", interrupted: "warn", "not responding": "bad", failed: "bad", diverged: "bad" };
 let runs = [];
 let selected = 0; // Index of the run whose details are shown.
