@@ -87,13 +87,8 @@ class EventSync:
         """Send the events that others lack, and write those that this folder lacks."""
         if self.leads_folder:
             self._read_logs(world=cluster.members)
-        present = {member.worker for member in cluster.members}
-        with self._lock:  # Present workers have their own steps.
-            own = {
-                each: event
-                for each, event in self._known.items()
-                if not (isinstance(event, StepDone) and event.worker in present)
-            }
+        with self._lock:
+            own = dict(self._known)
         known = [_split_ids(ids) for ids in cluster.all_gather_bytes(b"".join(own))]
         # Of those that know an event, the first sends it.
         sent = own.keys() - set.intersection(*known) - set[bytes]().union(*known[: cluster.rank])
@@ -101,7 +96,12 @@ class EventSync:
         messages = cluster.all_gather_bytes(_pack(own[each] for each in sent))
         received = [event for message in messages for event in self._receive(message)]
         if self.leads_folder:
-            self._write(event for event in received if event_id(event) not in here)
+            # The steps of workers that write here are in their logs already: only others' steps may be missing.
+            writers = {
+                member.worker for member, leader in zip(cluster.members, storage, strict=True) if leader == cluster.rank
+            }
+            lacking = [event for event in received if event_id(event) not in here]
+            self._write(event for event in lacking if not (isinstance(event, StepDone) and event.worker in writers))
             evaluated = {event.step for event in own.values() if isinstance(event, EvaluationDone)}
             missed = {event.step: event for event in received if isinstance(event, EvaluationDone)}
             self._missed_evaluations += [missed[step] for step in sorted(missed.keys() - evaluated)]
