@@ -65,7 +65,7 @@ class Trainer:
         )
         fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, cluster.device)
         loader = _make_loader(settings, data, micro_batch_tokens, fixed_sizes=fixed_sizes)
-        self._batches = BatchStream(loader)
+        self._batches, self._lengths = BatchStream(loader), loader.lengths
         self._train_step = TrainStep(
             self._replica.model, loader, self._precision, settings.training, cluster.device, record
         )
@@ -237,7 +237,7 @@ class Trainer:
         else:
             for event in start_events(
                 self._run.path.name, self._cluster, workers, self._replica.model, self._precision, self._data.manifest,
-                step, self._event_sync.session_at_s, self._settings,
+                self._lengths, step, self._event_sync.session_at_s, self._settings,
             ):  # fmt: skip
                 self._record(event)
         self._take_times()
