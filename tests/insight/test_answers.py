@@ -102,6 +102,19 @@ def test_remaining_time_and_cost_include_evaluations():
     assert answer(build_history(recorded), "duration").text == expected
 
 
+def test_a_run_that_has_just_started_measures_its_time_left():
+    def compile_first(done: StepDone) -> StepDone:
+        return replace(done, step_s=65.0, compile_s=60.0) if done.step == 1 else done
+
+    texts = [
+        answer(build_history(synthetic_run(steps, total_steps=400, step=compile_first, ended=None)), "duration").text
+        for steps in (1, 6, 7)
+    ]
+    assert texts[0] == "1 min 05 s so far, time left: measuring."
+    assert texts[1].endswith("time left: measuring.")
+    assert texts[2] == "1 min 11 s so far, 6 min 33 s plus 10 evaluations left."
+
+
 def test_a_run_without_prices_names_the_setting():
     assert "money.price_per_hour" in " ".join(answer(build_history(synthetic_run(50)), "duration").evidence)
 

@@ -12,12 +12,11 @@ from dragoman.errors import DragomanError
 from dragoman.event_log import read_events
 from dragoman.events import Event, StepDone
 from dragoman.run_folder import RunFolder
+from dragoman.telemetry.remaining_time import WARM_UP_STEPS
 from dragoman.telemetry.worker_losses import LossTracker, worker_name
 
 E = TypeVar("E", bound=Event)
 
-WARM_UP_STEPS = 5
-"""First steps of a session. They compile, allocate memory and fill caches, so their times are not typical."""
 WORKER_STEPS = 1000
 """Latest steps that are kept for each worker."""
 NO_EVENT_S = 120.0
