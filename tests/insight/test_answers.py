@@ -84,9 +84,26 @@ def test_parts_that_were_not_measured_are_unknown():
 
 
 def test_too_few_evaluations_give_no_forecast():
-    history = build_history(synthetic_run(100))
+    history = build_history(synthetic_run(90, total_steps=100))
     assert answer(history, "trained").confidence == "unknown"
+    assert "needs 3 evaluations; this run has 2" in answer(history, "trained").text
     assert answer(history, "overfitting").confidence == "unknown"
+
+
+def test_three_evaluations_give_a_rough_forecast():
+    found = answer(build_history(synthetic_run(130, total_steps=400, ended=None)), "trained")
+    assert found.text.startswith("Not yet: the steps to come would lower the validation loss by about")
+    assert "at step 400, roughly, from 3 evaluations" in found.evidence[0]
+
+
+def test_the_forecast_of_a_running_run_includes_the_decay_of_its_learning_rate():
+    overrides = ["schedule.policy=warmup_stable_decay", "schedule.warmup_steps=10"]
+    evidence = [
+        answer(build_history(synthetic_run(400, total_steps=800, ended=None, overrides=changed)), "trained").evidence
+        for changed in (["schedule.policy=constant"], overrides)
+    ]
+    assert not any("decay" in line for line in evidence[0])
+    assert any("the decay of the learning rate" in line for line in evidence[1])
 
 
 def test_overfitting_names_its_onset_and_the_checkpoint_to_use():

@@ -22,6 +22,7 @@ from dragoman.model.memory_budget import choose_micro_batch_tokens
 from dragoman.model.model_folder import ModelDescription
 from dragoman.model.precision import Precision
 from dragoman.run_folder import RunFolder
+from dragoman.schedule import learning_rate_at
 from dragoman.settings import Settings
 from dragoman.telemetry.step_timing import Part, StepTimer
 from dragoman.training.checkpoint import Checkpoints
@@ -32,7 +33,6 @@ from dragoman.training.evaluation import Evaluator, TranslationScorer
 from dragoman.training.fingerprint import Fingerprint
 from dragoman.training.membership import Membership
 from dragoman.training.replica import build_replica
-from dragoman.training.schedule import learning_rate_at
 from dragoman.training.start_events import start_events
 from dragoman.training.step_log import StepLog
 from dragoman.training.stop_signal import StopSignal
