@@ -50,6 +50,8 @@ class RunStarted(Event):
     """Floating-point operations of one source token, forward and backward, without attention between tokens."""
     flops_per_target_token: int = 0
     """The same for one target token."""
+    attention_flops_per_token: float = 0.0
+    """FLOPs of attention between tokens: those of the training set divided by all its tokens; 0 in older logs."""
     settings: dict[str, Any]
 
 
@@ -76,6 +78,13 @@ class PeakMeasured(Event):
     """The peak speed of this worker's device at large matrix products, an upper bound for training."""
 
     flops_per_s: float
+    """Of the fastest of several rounds of products, on a warm device."""
+    spread: float = 0.0
+    """Relative difference between the fastest rounds; 0 in older logs."""
+    device: str = ""
+    """Name of the device; empty in older logs, whose devices may have been cold."""
+    precision: str = ""
+    """Precision of the products: `bf16`, `tf32` or `fp32`."""
 
 
 @dataclass(frozen=True, kw_only=True)

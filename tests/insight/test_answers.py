@@ -85,9 +85,26 @@ def test_parts_that_were_not_measured_are_unknown():
 
 
 def test_too_few_evaluations_give_no_forecast():
-    history = build_history(synthetic_run(100))
+    history = build_history(synthetic_run(90, total_steps=100))
     assert answer(history, "trained").confidence == "unknown"
+    assert "needs 3 evaluations; this run has 2" in answer(history, "trained").text
     assert answer(history, "overfitting").confidence == "unknown"
+
+
+def test_three_evaluations_give_a_rough_forecast():
+    found = answer(build_history(synthetic_run(130, total_steps=400, ended=None)), "trained")
+    assert found.text.startswith("Not yet: the steps to come would lower the validation loss by about")
+    assert "at step 400, roughly, from 3 evaluations" in found.evidence[0]
+
+
+def test_the_forecast_of_a_running_run_includes_the_decay_of_its_learning_rate():
+    overrides = ["schedule.policy=warmup_stable_decay", "schedule.warmup_steps=10"]
+    evidence = [
+        answer(build_history(synthetic_run(400, total_steps=800, ended=None, overrides=changed)), "trained").evidence
+        for changed in (["schedule.policy=constant"], overrides)
+    ]
+    assert not any("decay" in line for line in evidence[0])
+    assert any("the decay of the learning rate" in line for line in evidence[1])
 
 
 def test_overfitting_names_its_onset_and_the_checkpoint_to_use():
@@ -101,6 +118,19 @@ def test_remaining_time_and_cost_include_evaluations():
     # 200 steps of 1 s, 5 evaluations of 2 s, 5 checkpoints of 0.01 s; two hosts at 1.80 an hour.
     expected = "3 min 30 s so far, 3 min 30 s left; cost 0.21 USD so far, 0.42 USD in total."
     assert answer(build_history(recorded), "duration").text == expected
+
+
+def test_a_run_that_has_just_started_measures_its_time_left():
+    def compile_first(done: StepDone) -> StepDone:
+        return replace(done, step_s=65.0, compile_s=60.0) if done.step == 1 else done
+
+    texts = [
+        answer(build_history(synthetic_run(steps, total_steps=400, step=compile_first, ended=None)), "duration").text
+        for steps in (1, 6, 7)
+    ]
+    assert texts[0] == "1 min 05 s so far, time left: measuring."
+    assert texts[1].endswith("time left: measuring.")
+    assert texts[2] == "1 min 11 s so far, 6 min 33 s plus 10 evaluations left."
 
 
 def test_a_run_without_prices_names_the_setting():

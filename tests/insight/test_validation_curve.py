@@ -29,7 +29,31 @@ def test_noise_widens_the_range(seed):
 
 def test_a_rising_or_short_curve_has_no_forecast():
     assert extrapolate(STEPS, [1 + step / 1e4 for step in STEPS], 18_000) is None
-    assert extrapolate(STEPS[:4], [4.0, 3.0, 2.5, 2.2], 6000) is None
+    assert extrapolate(STEPS[:2], [4.0, 3.0], 6000) is None
+
+
+@given(st.floats(0, 3), st.floats(1, 100), st.floats(0.1, 1.9), st.integers(3, 5), st.floats(1.1, 3))
+def test_few_points_give_a_wide_range_that_holds_the_true_value(floor, height, exponent, points, horizon):
+    values = [floor + height * step**-exponent for step in STEPS]
+    to_step = round(horizon * STEPS[points - 1])
+    forecast = extrapolate(STEPS[:points], values[:points], to_step)
+    rounding = 0.01 * values[points - 1]  # Only some exponents are tried.
+    assert forecast.low - rounding <= floor + height * to_step**-exponent <= forecast.high + rounding
+
+
+@given(st.lists(st.floats(0.1, 9), min_size=3, max_size=12))
+def test_no_loss_is_expected_below_zero(values):
+    forecast = extrapolate(STEPS[: len(values)], values, 2 * STEPS[len(values) - 1])
+    assert forecast is None or forecast.value >= 0
+    assert forecast is None or forecast.low <= forecast.value <= forecast.high
+
+
+def test_a_forecast_that_was_wrong_before_has_a_wide_range():
+    """A steep fall that slows down: what came before misled the earlier forecast."""
+    values = [6.0, 5.9, 5.5, 4.5, 3.0, 2.5, 2.2, 2.0]
+    steady = [3.0 + 3000 / step for step in STEPS[:8]]
+    misled, right = (extrapolate(STEPS[:8], curve, 16_000) for curve in (values, steady))
+    assert misled.high - misled.low > 10 * (right.high - right.low)
 
 
 def test_the_upturn_is_at_the_minimum():

@@ -39,17 +39,18 @@ def printed(*recorded: events.Event) -> str:
 
 
 def test_throughput_counts_both_sides_and_remaining_time_includes_evaluations():
-    throughput = ThroughputMeter(100, 20)
+    throughput = ThroughputMeter(SETTINGS)
     for number in range(1, 41):
-        throughput.record(step(number))
+        throughput.record(step(number, step_s=30.0 if number == 1 else 0.5))
     throughput.record(evaluation(40))
     assert throughput.tokens_per_s == pytest.approx(4000)
-    assert throughput.remaining_s == pytest.approx(60 * 0.5 + 3 * 4.0)
+    assert throughput.remaining_time.total_s == pytest.approx(60 * 0.5 + 3 * 4.0)
+    assert throughput.remaining_time.unmeasured_evaluations == 0
 
 
 def test_without_a_terminal_there_are_plain_lines():
     text = printed(step(1), evaluation(20), evaluation(40, bleu=None))
-    assert "step 1 of 100  loss 2.000  4,000 tokens/s" in text
+    assert "step 1 of 100  loss 2.000  4,000 tokens/s  time left: measuring" in text
     assert "31.4" in text
     assert "a [dog]\n" in text, "square brackets in the text are not markup"
     assert text.count("a [dog]") == 1

@@ -68,7 +68,7 @@ def test_there_must_be_one_share_for_each_worker():
 
 @pytest.fixture
 def job(data, tmp_path, monkeypatch) -> TrainingJob:
-    monkeypatch.setattr(worker, "measure_peak_flops", lambda *_: 1e9)
+    monkeypatch.setattr(worker, "measure_peak", lambda *_: PeakMeasured(flops_per_s=1e9))
     return TrainingJob(tiny("training.steps=2"), data.path, tmp_path / "run")
 
 

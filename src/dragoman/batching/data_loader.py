@@ -64,12 +64,13 @@ class DataLoader:
         self._tokenizer = tokenizer
         self._batch_tokens = batch_tokens
         self._seed = seed
-        self._lengths = pairs.lengths()
+        self.lengths = pairs.lengths()
+        """Source and target tokens of every pair, [pairs, 2]."""
         self.micro_batch_tokens = micro_batch_tokens
         """Maximum tokens on each side of a micro-batch; lowered after an out-of-memory error."""
         self.fixed_sizes = fixed_sizes
         """If set, micro-batches are padded to a few sizes, in pinned memory, so that CUDA graphs can be replayed."""
-        self._longest = int(self._lengths.max(initial=0))
+        self._longest = int(self.lengths.max(initial=0))
         self._largest_batch = self._find_largest_batch() if fixed_sizes else (batch_tokens, batch_tokens)
         """Source and target tokens of the largest global batches."""
         self._share = 1.0
@@ -78,7 +79,7 @@ class DataLoader:
         """This rank's shares of the global batches from a position on, epoch after epoch, without end."""
         self._share = shares[rank] / sum(shares)
         while True:
-            plan = plan_epoch(self._lengths, self._batch_tokens, self._seed, position.epoch)
+            plan = plan_epoch(self.lengths, self._batch_tokens, self._seed, position.epoch)
             for number in range(position.batch, len(plan)):
                 current = Position(position.epoch, number)
                 last = number + 1 == len(plan)
@@ -89,7 +90,7 @@ class DataLoader:
     def _worker_batch(
         self, global_batch: Indexes, position: Position, following: Position, shares: Sequence[float], rank: int
     ) -> WorkerBatch:
-        lengths = self._lengths[global_batch].astype(np.int64)
+        lengths = self.lengths[global_batch].astype(np.int64)
         source_tokens, target_tokens = lengths.sum(axis=0).tolist()
         rows = share(np.arange(len(global_batch)), lengths, shares, rank)
         by_length = rows[np.argsort(lengths[rows].max(axis=1), kind="stable")]
@@ -115,7 +116,7 @@ class DataLoader:
         """
         if len(pairs) == 0:
             return []
-        lengths = self._lengths[pairs]
+        lengths = self.lengths[pairs]
         longest = int(lengths.max())
         most = max(micro_batch_tokens, longest)
         bounds = batch_bounds(lengths, most)
@@ -127,8 +128,8 @@ class DataLoader:
         return [self._pad_to_fixed_size(batch) for batch in micro_batches] if self.fixed_sizes else micro_batches
 
     def _find_largest_batch(self) -> tuple[int, int]:
-        plan = plan_epoch(self._lengths, self._batch_tokens, self._seed, 0)
-        source, target = np.add.reduceat(self._lengths[plan.order], plan.bounds[:-1]).max(axis=0).tolist()
+        plan = plan_epoch(self.lengths, self._batch_tokens, self._seed, 0)
+        source, target = np.add.reduceat(self.lengths[plan.order], plan.bounds[:-1]).max(axis=0).tolist()
         return source, target
 
     def _pad_to_fixed_size(self, batch: Batch) -> Batch:
@@ -151,7 +152,7 @@ class DataLoader:
         """Packed tensors. The decoder input is the target shifted right, beginning with the start token."""
         tokens = self._pairs.gather(pairs)
         sources, labels = (torch.from_numpy(side.astype(np.int64)) for side in tokens)
-        lengths = torch.from_numpy(self._lengths[pairs].astype(np.int64))  # [S, 2]
+        lengths = torch.from_numpy(self.lengths[pairs].astype(np.int64))  # [S, 2]
         places = torch.from_numpy(first_places)  # [S, 2]
         source = pack(sources, lengths[:, 0], places[:, 0])
         target = pack(labels, lengths[:, 1], places[:, 1])

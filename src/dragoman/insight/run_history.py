@@ -12,12 +12,11 @@ from dragoman.errors import DragomanError
 from dragoman.event_log import read_events
 from dragoman.events import Event, StepDone
 from dragoman.run_folder import RunFolder
+from dragoman.telemetry.remaining_time import WARM_UP_STEPS
 from dragoman.telemetry.worker_losses import LossTracker, worker_name
 
 E = TypeVar("E", bound=Event)
 
-WARM_UP_STEPS = 5
-"""First steps of a session. They compile, allocate memory and fill caches, so their times are not typical."""
 WORKER_STEPS = 1000
 """Latest steps that are kept for each worker."""
 NO_EVENT_S = 120.0
@@ -81,8 +80,8 @@ class RunHistory:
     checkpoints: list[events.CheckpointSaved] = field(default_factory=list)
     host_readings: dict[str, list[events.HostSampled]] = field(default_factory=dict)
     """Sensor readings by host."""
-    peak_flops_per_s: dict[int, float] = field(default_factory=dict)
-    """Measured peak of each worker's device."""
+    peaks: dict[int, events.PeakMeasured] = field(default_factory=dict)
+    """Latest measured peak of each worker's device."""
     data: events.DataOpened | None = None
     exchange: events.ExchangeChosen | None = None
     """The exchange method in use, if it was chosen automatically."""
@@ -200,7 +199,7 @@ class _HistoryBuilder:
             case events.HostSampled():
                 _append_once(history.host_readings.setdefault(event.host, []), event)
             case events.PeakMeasured():
-                history.peak_flops_per_s[event.worker] = event.flops_per_s
+                history.peaks[event.worker] = event
             case events.RunStarted():
                 self._add_start(event)
             case StepDone():

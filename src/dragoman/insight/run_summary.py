@@ -14,6 +14,7 @@ from dragoman.insight.run_history import WORKER_STEPS, RunHistory
 from dragoman.insight.step_breakdown import STEP_PARTS, mean_of, mean_part_s
 from dragoman.insight.time_and_cost import estimate_remaining_time, find_hourly_cost
 from dragoman.telemetry.event_messages import message_for
+from dragoman.telemetry.remaining_time import MEASURING
 
 MAX_POINTS = 800
 """Of a curve: a screen has hardly more columns."""
@@ -28,7 +29,8 @@ Json = dict[str, Any]
 
 def summarize(history: RunHistory, now_s: float) -> Json:
     """Everything that the page shows."""
-    remaining, cost = estimate_remaining_time(history), find_hourly_cost(history)
+    remaining = estimate_remaining_time(history) if history.ended is None else None
+    cost = find_hourly_cost(history)
     diagnoses, answers = diagnose(history), answer_all(history)
     started, state = history.started, history.state(now_s)
     return {
@@ -37,7 +39,8 @@ def summarize(history: RunHistory, now_s: float) -> Json:
         "step": history.step,
         "total_steps": history.total_steps,
         "elapsed_s": history.elapsed_s,
-        "remaining_s": remaining.total_s if remaining is not None and history.ended is None else None,
+        "remaining_s": None if remaining is None else remaining.total_s,
+        "remaining": str(remaining or MEASURING) if history.ended is None else None,
         "cost": None if cost is None else {"spent": cost.amount(history.elapsed_s), "currency": cost.currency},
         "headlines": headlines(diagnoses, answers, state, history.failed),
         "diagnoses": [diagnosis.to_json() for diagnosis in diagnoses],

@@ -1,10 +1,13 @@
 """Shape of the validation curve: its extrapolation, a lasting rise, and a score that has become flat."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 MIN_POINTS = 5
+"""Points that statements about a rise need, and with which the exponent of a power law can be estimated."""
+MIN_FORECAST_POINTS = 3
 """Fewer points than this are not extrapolated."""
 EXPONENTS = [0.05 * n for n in range(1, 41)]
 
@@ -19,12 +22,26 @@ class Forecast:
     high: float
 
 
-def extrapolate(steps: Sequence[int], values: Sequence[float], to_step: int) -> Forecast | None:
+def extrapolate(steps: Sequence[float], values: Sequence[float], to_step: float) -> Forecast | None:
     """Fit a power law `a + b * step ** -c`; None if there are too few points, or the values do not fall.
 
-    Each exponent gives a line, fitted by least squares. Those that fit nearly as well as the best one give the range.
+    Each exponent gives a line, fitted by least squares. Those that fit nearly as well as the best one give the range,
+    and where points are few, all of them. The range also covers the error of the same forecast made earlier.
     """
-    if len(values) < MIN_POINTS or to_step <= 0:
+    forecast = _extrapolate(steps, values, to_step)
+    if forecast is None:
+        return None
+    error = _earlier_error(steps, values, to_step)
+    return Forecast(
+        round(to_step),
+        forecast.value,
+        min(forecast.low, forecast.value - error),
+        max(forecast.high, forecast.value + error),
+    )
+
+
+def _extrapolate(steps: Sequence[float], values: Sequence[float], to_step: float) -> Forecast | None:
+    if len(values) < MIN_FORECAST_POINTS or to_step <= 0:
         return None
     fits = [fit for exponent in EXPONENTS if (fit := _fit(steps, values, exponent, to_step)) is not None]
     if not fits:
@@ -32,12 +49,31 @@ def extrapolate(steps: Sequence[int], values: Sequence[float], to_step: int) -> 
     best_error, best_value = min(fits)
     freedom = max(1, len(values) - 3)
     deviation = (best_error / freedom) ** 0.5
-    near_values = [value for error, value in fits if error <= best_error * (1 + 4 / freedom) + 1e-12]
-    return Forecast(to_step, best_value, min(near_values) - deviation, max(near_values) + deviation)
+    largest_error = best_error * (1 + 4 / freedom) + 1e-12 if len(values) >= MIN_POINTS else float("inf")
+    near_values = [value for error, value in fits if error <= largest_error]
+    return Forecast(round(to_step), best_value, min(near_values) - deviation, max(near_values) + deviation)
 
 
-def _fit(steps: Sequence[int], values: Sequence[float], exponent: float, to_step: int) -> tuple[float, float] | None:
-    """Squared error of the best line in `step ** -exponent`, and its value at `to_step`; None if the curve rises."""
+def _earlier_error(steps: Sequence[float], values: Sequence[float], to_step: float) -> float:
+    """Error of the forecast of the latest value, as far ahead as `to_step` is from it, or as the points allow."""
+    last = steps[-1]
+    known = max(MIN_FORECAST_POINTS, sum(step <= last * last / to_step for step in steps))
+    if known >= len(steps) or to_step <= last:
+        return 0.0
+    earlier = _extrapolate(steps[:known], values[:known], last)
+    if earlier is None:
+        return 0.0
+    distance = math.log(last / steps[known - 1])
+    return abs(values[-1] - earlier.value) * math.log(to_step / last) / distance
+
+
+def _fit(
+    steps: Sequence[float], values: Sequence[float], exponent: float, to_step: float
+) -> tuple[float, float] | None:
+    """Squared error of the best line in `step ** -exponent`, and its value at `to_step`; None if the curve rises.
+
+    The line ends at zero or above it, as every loss does.
+    """
     xs = [step**-exponent for step in steps]
     mean_x, mean_y = fmean(xs), fmean(values)
     variance = sum((x - mean_x) ** 2 for x in xs)
@@ -46,8 +82,11 @@ def _fit(steps: Sequence[int], values: Sequence[float], exponent: float, to_step
     slope = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, values, strict=True)) / variance
     if slope <= 0:
         return None
-    error = sum((y - mean_y - slope * (x - mean_x)) ** 2 for x, y in zip(xs, values, strict=True))
-    return error, mean_y + slope * (to_step**-exponent - mean_x)
+    limit = mean_y - slope * mean_x
+    if limit < 0:
+        limit, slope = 0.0, sum(x * y for x, y in zip(xs, values, strict=True)) / sum(x * x for x in xs)
+    error = sum((y - limit - slope * x) ** 2 for x, y in zip(xs, values, strict=True))
+    return error, limit + slope * to_step**-exponent
 
 
 def noise_level(values: Sequence[float]) -> float:

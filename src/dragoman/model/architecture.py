@@ -2,10 +2,15 @@
 
 from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from dragoman.recipe import resolve
 from dragoman.settings import ModelSettings
+
+COUNTED_PAIRS = 1_000_000
+"""Pairs whose attention is counted at once, which bounds the memory for a large corpus."""
 
 
 class Architecture(ModelSettings):
@@ -36,15 +41,33 @@ def parameter_count(architecture: Architecture) -> int:
 
 
 def token_flops(architecture: Architecture) -> tuple[int, int]:
-    """FLOPs of training on one source and on one target token: six for each parameter that the token is multiplied by.
+    """FLOPs of training on one source and on one target token: six for each weight that the token is multiplied by.
 
-    Attention scores and weighted sums are left out: sentences are short, so they are a small part.
+    Attention between tokens is left out: `attention_flops` counts it.
     """
     a = architecture
-    source, target = _side_parameters(a)
+    square = a.d_model * a.d_model
+    feed_forward = a.feed_forward * a.d_model * (3 if a.activation == "swiglu" else 2)
     # The key and value matrices of cross-attention are applied to source tokens.
-    memory = a.decoder_layers * 2 * a.d_model * a.d_model
-    return 6 * (source + memory), 6 * (target - memory + a.vocabulary * a.d_model)
+    source = a.encoder_layers * (4 * square + feed_forward) + a.decoder_layers * 2 * square
+    target = a.decoder_layers * (6 * square + feed_forward) + a.vocabulary * a.d_model
+    return 6 * source, 6 * target
+
+
+def attention_flops(architecture: Architecture, lengths: npt.NDArray[np.int32]) -> int:
+    """FLOPs of attention's scores and weighted sums in training on pairs with these lengths, [pairs, 2].
+
+    Forward, each pair of a query and a key takes 2 d_model FLOPs for its score and as many for its share of the
+    weighted sum; backward, twice that. As usual, a causal mask does not lower the count.
+    """
+    a = architecture
+    products = np.zeros((2, 2))
+    for first in range(0, len(lengths), COUNTED_PAIRS):
+        part = lengths[first : first + COUNTED_PAIRS].astype(np.float64)  # int32 is too small for such sums.
+        products += part.T @ part
+    (source_source, _), (target_source, target_target) = products.tolist()
+    scores = a.encoder_layers * source_source + a.decoder_layers * (target_target + target_source)
+    return 12 * a.d_model * round(scores)
 
 
 def _side_parameters(a: Architecture) -> tuple[int, int]:

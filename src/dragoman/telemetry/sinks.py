@@ -19,6 +19,14 @@ from dragoman.number_format import count, span
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
 from dragoman.telemetry.event_messages import message_for
+from dragoman.telemetry.remaining_time import (
+    RECENT_EVALUATIONS,
+    RECENT_STEPS,
+    WARM_UP_STEPS,
+    RemainingTime,
+    RunWork,
+    describe_remaining_time,
+)
 from dragoman.terminal import PLAIN_INTERVAL_S
 
 if TYPE_CHECKING:
@@ -26,8 +34,6 @@ if TYPE_CHECKING:
 
 SHOWN_SHARE_CHANGE = 0.1
 """Batch shares are shown again when one has changed by this much: smaller changes are noise."""
-RECENT_STEPS = 50
-"""Throughput is a mean over this many steps."""
 LEVEL_STYLES = {"detail": "dim", "info": "", "warning": "yellow", "error": "bold red"}
 """Rich style of a message by its level."""
 
@@ -92,37 +98,39 @@ def _add(writer: "SummaryWriter", scalars: dict[str, float], step: int) -> None:
 
 
 class ThroughputMeter:
-    """Current speed of a run, and the time that its remaining steps and evaluations will take."""
+    """Current speed of a run, and the time that its remaining steps, evaluations and checkpoints will take."""
 
-    def __init__(self, total_steps: int, evaluate_every: int) -> None:
-        self._total_steps = total_steps
-        self._evaluate_every = evaluate_every
-        self._steps: deque[tuple[float, int]] = deque(maxlen=RECENT_STEPS)
-        self._evaluations_s: deque[float] = deque(maxlen=3)
-        self._step = 0
+    def __init__(self, settings: Settings) -> None:
+        self._work = RunWork.of(settings.training.steps, settings.model_dump(mode="json"))
+        self._steps: deque[events.StepDone] = deque(maxlen=RECENT_STEPS)
+        self._evaluations: deque[events.EvaluationDone] = deque(maxlen=RECENT_EVALUATIONS)
+        self._checkpoints: deque[events.CheckpointSaved] = deque(maxlen=RECENT_EVALUATIONS)
+        self._seen = 0
 
     def record(self, event: Event) -> None:
         if isinstance(event, events.StepDone):
-            self._step = event.step
-            self._steps.append((event.step_s, event.source_tokens + event.target_tokens))
+            self._seen += 1
+            if self._seen <= WARM_UP_STEPS + 1:
+                self._steps.clear()  # Of the first steps only the latest one is shown.
+            self._steps.append(event)
         elif isinstance(event, events.EvaluationDone):
-            self._evaluations_s.append(event.evaluation_s)
+            self._evaluations.append(event)
+        elif isinstance(event, events.CheckpointSaved):
+            self._checkpoints.append(event)
 
     @property
     def tokens_per_s(self) -> float:
         """Source and target tokens a second over the latest steps."""
-        return sum(tokens for _, tokens in self._steps) / max(1e-9, sum(step_s for step_s, _ in self._steps))
+        tokens = sum(done.source_tokens + done.target_tokens for done in self._steps)
+        return tokens / max(1e-9, sum(done.step_s for done in self._steps))
 
     @property
-    def remaining_s(self) -> float:
-        """Seconds to the end of the run; nan before the first step."""
+    def remaining_time(self) -> RemainingTime | None:
+        """Time to the end of the run; None until enough steps are measured."""
         if not self._steps:
-            return math.nan
-        step_s = sum(step_s for step_s, _ in self._steps) / len(self._steps)
-        evaluation_s = sum(self._evaluations_s) / max(1, len(self._evaluations_s))
-        remaining_steps = self._total_steps - self._step
-        remaining_evaluations = math.ceil(self._total_steps / self._evaluate_every) - self._step // self._evaluate_every
-        return remaining_steps * step_s + max(0, remaining_evaluations) * evaluation_s
+            return None
+        records = list(self._steps), list(self._evaluations), list(self._checkpoints)
+        return self._work.remaining_time(self._steps[-1].step, *records)
 
 
 class TerminalSink:
@@ -130,7 +138,7 @@ class TerminalSink:
 
     def __init__(self, console: Console, settings: Settings) -> None:
         self._console = console
-        self._throughput = ThroughputMeter(settings.training.steps, settings.evaluation.every)
+        self._throughput = ThroughputMeter(settings)
         self._total = settings.training.steps
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -164,7 +172,8 @@ class TerminalSink:
         # Smoothed: a number that jumps with every batch is hard to read.
         self._loss = event.nll if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * event.nll
         speed = self._throughput
-        text = f"loss {self._loss:.3f}  {count(speed.tokens_per_s)} tokens/s  {span(speed.remaining_s)} left"
+        left = describe_remaining_time(speed.remaining_time)
+        text = f"loss {self._loss:.3f}  {count(speed.tokens_per_s)} tokens/s  {left}"
         if self._bar is not None:
             self._bar.update(self._task, completed=event.step, description=text)
         elif time.monotonic() - self._last_line_at_s >= PLAIN_INTERVAL_S:

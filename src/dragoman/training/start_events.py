@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from dragoman import __version__
+from dragoman.batching.batch_plan import Lengths
 from dragoman.corpus.dataset import Manifest, TextCounts
 from dragoman.distributed.cluster import Cluster
 from dragoman.events import DataOpened, RunStarted
-from dragoman.model.architecture import token_flops
+from dragoman.model.architecture import attention_flops, token_flops
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.settings import Settings
@@ -21,11 +23,13 @@ def start_events(
     model: Transformer,
     precision: Precision,
     manifest: Manifest,
+    lengths: Lengths,
     resumed_step: int,
     session_at_s: float,
     settings: Settings,
 ) -> tuple[RunStarted, DataOpened]:
     source_flops, target_flops = token_flops(model.architecture)
+    tokens = int(lengths.sum(dtype=np.int64))
     started = RunStarted(
         run=run,
         version=__version__,
@@ -42,6 +46,7 @@ def start_events(
         total_steps=settings.training.steps,
         flops_per_source_token=source_flops,
         flops_per_target_token=target_flops,
+        attention_flops_per_token=attention_flops(model.architecture, lengths) / tokens,
         settings=settings.model_dump(mode="json"),
     )
     return started, _data_opened(manifest)

@@ -22,6 +22,7 @@ from dragoman.model.memory_budget import choose_micro_batch_tokens
 from dragoman.model.model_folder import ModelDescription
 from dragoman.model.precision import Precision
 from dragoman.run_folder import RunFolder
+from dragoman.schedule import learning_rate_at
 from dragoman.settings import Settings
 from dragoman.telemetry.device_timeline import timeline_of
 from dragoman.telemetry.step_timing import StepSpans, StepTimer
@@ -33,7 +34,6 @@ from dragoman.training.evaluation import Evaluator, TranslationScorer
 from dragoman.training.fingerprint import Fingerprint
 from dragoman.training.membership import Membership
 from dragoman.training.replica import build_replica
-from dragoman.training.schedule import learning_rate_at
 from dragoman.training.start_events import start_events
 from dragoman.training.step_log import StepLog
 from dragoman.training.stop_signal import StopSignal
@@ -65,7 +65,7 @@ class Trainer:
         micro_batch_tokens = choose_micro_batch_tokens(settings, self._architecture, device, cluster.local_world_size)
         fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, device)
         loader = _make_loader(settings, data, micro_batch_tokens, fixed_sizes=fixed_sizes)
-        self._batches = BatchStream(loader)
+        self._batches, self._lengths = BatchStream(loader), loader.lengths
         self._train_step = TrainStep(
             self._replica.model, loader, self._precision, settings.training, device, record, timer
         )
@@ -239,7 +239,7 @@ class Trainer:
         else:
             for event in start_events(
                 self._run.path.name, self._cluster, workers, self._replica.model, self._precision, self._data.manifest,
-                step, self._event_sync.session_at_s, self._settings,
+                self._lengths, step, self._event_sync.session_at_s, self._settings,
             ):  # fmt: skip
                 self._record(event)
         self._take_spans()

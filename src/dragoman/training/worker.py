@@ -14,13 +14,12 @@ from dragoman.distributed.cluster import Cluster, join_cluster
 from dragoman.distributed.process_group import WorkersLostError
 from dragoman.errors import EXIT_DIVERGED, EXIT_WORKERS_LOST, DragomanError
 from dragoman.event_log import EventLog
-from dragoman.events import PeakMeasured
 from dragoman.files import locked, read_json, write_json
 from dragoman.model.precision import Precision
 from dragoman.recipe import settings_from_json
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
-from dragoman.telemetry.peak_flops_benchmark import measure_peak_flops
+from dragoman.telemetry.peak_flops_benchmark import measure_peak
 from dragoman.telemetry.sinks import Sink
 from dragoman.training.evaluation import TranslationScorer
 from dragoman.training.event_recorder import EventRecorder
@@ -80,8 +79,7 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
     recorder = EventRecorder(run, log, cluster, lambda: open_sinks(job.settings))
     try:
         scorer = make_scorer(job.settings, data)
-        flops_per_s = measure_peak_flops(Precision.choose(job.settings, cluster.device).dtype, cluster.device)
-        recorder.log(PeakMeasured(flops_per_s=flops_per_s))
+        recorder.log(measure_peak(Precision.choose(job.settings, cluster.device).dtype, cluster.device))
         return Trainer(job.settings, data, run, cluster, scorer, recorder.record, recorder.event_sync).train(stop)
     finally:
         recorder.close()

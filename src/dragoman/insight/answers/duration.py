@@ -4,14 +4,15 @@ from dragoman.insight.answer import Answer, unknown
 from dragoman.insight.run_history import RunHistory
 from dragoman.insight.time_and_cost import estimate_remaining_time, find_hourly_cost
 from dragoman.number_format import count, span
+from dragoman.telemetry.remaining_time import describe_remaining_time
 
 
 def answer_duration(history: RunHistory) -> Answer:
     question = "How long does the run take, and what does it cost?"
-    remaining = estimate_remaining_time(history)
-    if remaining is None:
+    if not history.steps:
         return unknown("duration", question, "no step is done yet")
     elapsed_s, is_running = history.elapsed_s, history.ended is None
+    remaining = estimate_remaining_time(history) if is_running else None
     sessions = f" in {len(history.sessions)} sessions" if len(history.sessions) > 1 else ""
     # A machine that was absent has only some of the steps taken meanwhile.
     known = "steps" if len(history.steps) == history.step else f"the {count(len(history.steps))} steps known here"
@@ -22,11 +23,12 @@ def answer_duration(history: RunHistory) -> Answer:
         f"checkpoint stalls {span(sum(saved.stall_s for saved in history.checkpoints))}",
     ]
     if is_running:
-        text = f"{span(elapsed_s)} so far{sessions}, {span(remaining.total_s)} left"
-        evidence.append(
-            f"left: {span(remaining.steps_s)} of steps, {span(remaining.evaluations_s)} of evaluations, "
-            f"{span(remaining.checkpoints_s)} of checkpoint stalls"
-        )
+        text = f"{span(elapsed_s)} so far{sessions}, {describe_remaining_time(remaining)}"
+        if remaining is not None:
+            evidence.append(
+                f"left: {span(remaining.steps_s)} of steps, {span(remaining.evaluations_s)} of evaluations, "
+                f"{span(remaining.checkpoints_s)} of checkpoint stalls"
+            )
     else:
         text = f"The run took {span(elapsed_s)}{sessions}"
         if history.ended is not None and history.ended.reason == "interrupted":
@@ -35,8 +37,10 @@ def answer_duration(history: RunHistory) -> Answer:
     if cost is None:
         return Answer("duration", question, f"{text}.", [*evidence, "cost unknown: set money.price_per_hour"])
     text += f"; cost {cost.format(elapsed_s)}"
-    if is_running:
+    if remaining is not None:
         text += f" so far, {cost.format(elapsed_s + remaining.total_s)} in total"
+    elif is_running:
+        text += " so far"
     best_bleu = max((done.bleu for done in history.evaluations if done.bleu is not None), default=None)
     if best_bleu:
         evidence.append(f"{cost.amount(elapsed_s) / best_bleu:,.2f} {cost.currency} per BLEU point")

@@ -6,8 +6,9 @@ from statistics import fmean
 
 from dragoman.events import EvaluationDone
 from dragoman.insight.answer import Answer, unknown
+from dragoman.insight.loss_forecast import DECAYING_POLICIES, forecast_loss
 from dragoman.insight.run_history import RunHistory
-from dragoman.insight.validation_curve import MIN_POINTS, Forecast, extrapolate, find_upturn, is_flat
+from dragoman.insight.validation_curve import MIN_FORECAST_POINTS, MIN_POINTS, find_upturn, is_flat
 from dragoman.number_format import count, percent
 
 MIN_GAIN = 0.01
@@ -16,8 +17,6 @@ MIN_RISE = 0.01
 """Part of the lowest validation loss by which it must rise again to count as overfitting."""
 MIN_BLEU_GAIN = 0.3
 """BLEU points that a third of the evaluations must gain, or the curve is flat."""
-DECAYING_POLICIES = ("cosine", "linear", "warmup_stable_decay")
-"""Schedules that end at a learning rate of zero."""
 
 
 def answer_trained(history: RunHistory) -> Answer:
@@ -35,33 +34,29 @@ def answer_trained(history: RunHistory) -> Answer:
                 f"{last.nll:.3f} at step {count(last.step)}"
             ],
         )
-    if len(done) <= MIN_POINTS:
-        return unknown(key, question, f"a forecast needs {MIN_POINTS + 1} evaluations; this run has {len(done)}")
-    last, forecast = done[-1], _forecast_loss(done)
+    if len(done) < MIN_FORECAST_POINTS:
+        return unknown(key, question, f"a forecast needs {MIN_FORECAST_POINTS} evaluations; this run has {len(done)}")
+    last, is_running = done[-1], history.ended is None and done[-1].step < history.total_steps
+    forecast = forecast_loss(history, history.total_steps if is_running else round(1.5 * last.step))
     gain = last.nll - forecast.value
+    rough = "" if len(done) > MIN_POINTS else f", roughly, from {len(done)} evaluations"
     evidence = [
         f"validation loss {last.nll:.3f} at step {count(last.step)}; extrapolated to {forecast.value:.3f} "
-        f"({forecast.low:.3f} to {forecast.high:.3f}) at step {count(forecast.step)}",
+        f"({forecast.low:.3f} to {forecast.high:.3f}) at step {count(forecast.step)}{rough}",
         *_bleu_trend(done),
     ]
-    if history.ended is not None and history.setting("schedule", "policy") in DECAYING_POLICIES:
+    decays = history.setting("schedule", "policy") in DECAYING_POLICIES
+    if decays and is_running:
+        evidence.append("the range includes what the decay of the learning rate to zero may bring")
+    elif decays:
         evidence.append("the learning rate has decayed to zero: a longer training needs a new run")
+    more = "the steps to come" if is_running else "50 % more steps"
     if gain > MIN_GAIN * last.nll:
-        text = f"Not yet: 50 % more steps would lower the validation loss by about {gain:.3f}."
+        text = f"Not yet: {more} would lower the validation loss by about {gain:.3f}."
         remedy = f"Raise training.steps to {count(forecast.step)}." if history.ended is not None else ""
         return Answer(key, question, text, evidence, confidence="likely", remedy=remedy)
-    gained = f"50 % more steps would lower the validation loss by only about {max(0.0, gain):.3f}"
+    gained = f"{more} would lower the validation loss by only about {max(0.0, gain):.3f}"
     return Answer(key, question, f"Yes, for this model and data: {gained}.", evidence, confidence="likely")
-
-
-def _forecast_loss(done: Sequence[EvaluationDone]) -> Forecast:
-    """The validation loss after 50 % more steps."""
-    # The steep fall at the beginning says little about the end.
-    tail = done[min(len(done) // 3, len(done) - MIN_POINTS) :]
-    steps, losses = [evaluation.step for evaluation in tail], [evaluation.nll for evaluation in tail]
-    to_step = round(1.5 * steps[-1])
-    # A curve that no longer falls is expected to stay at its value.
-    return extrapolate(steps, losses, to_step) or Forecast(to_step, losses[-1], min(losses), max(losses))
 
 
 def _bleu_trend(done: Sequence[EvaluationDone]) -> list[str]:

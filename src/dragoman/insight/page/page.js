@@ -323,7 +323,7 @@ function drawHeader(run) {
   const numbers = {
     steps: `${formatCount(run.step)} of ${formatCount(run.total_steps)}`,
     elapsed: formatSpan(run.elapsed_s),
-    left: run.remaining_s === null ? null : formatSpan(run.remaining_s),
+    left: run.remaining,
     cost: run.cost && `${run.cost.spent.toFixed(2)} ${run.cost.currency}`,
     "validation loss": last && last.loss !== null ? last.loss.toFixed(3) : null,
     BLEU: last && last.bleu !== null ? last.bleu.toFixed(1) : null,

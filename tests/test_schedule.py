@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.schedule import inverse_sqrt, learning_rate_at
 from dragoman.settings import ScheduleSettings
-from dragoman.training.schedule import inverse_sqrt, learning_rate_at
 
 POLICIES = ["inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"]
 
