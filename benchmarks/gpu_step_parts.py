@@ -21,8 +21,9 @@ from dragoman.events import (
     StepDone,
 )
 from dragoman.insight.answers.step_time import answer_step_time
-from dragoman.insight.run_history import WARM_UP_STEPS, read_history
+from dragoman.insight.run_history import read_history
 from dragoman.run_folder import RunFolder
+from dragoman.telemetry.remaining_time import WARM_UP_STEPS
 
 PART_FIELDS = ("data_s", "compute_s", "compile_s", "communication_s", "straggler_s", "optimizer_s", "host_s")
 RECIPES = ("small", "modern")
