@@ -142,8 +142,7 @@ class Trainer:
 
     def _update(self, batch: WorkerBatch, gradients: WorkerGradients, stats: StepStats, step: int) -> None:
         """Update the weights, unless the loss or the gradient is not finite, and log the step."""
-        replica, settings = self._replica, self._settings
-        norm = replica.gradient_norm()
+        replica, settings, norm = self._replica, self._settings, self._replica.gradient_norm()
         learning_rate = learning_rate_at(step, settings.schedule, settings.training.steps, settings.model.d_model)
         learning_rate *= replica.state.learning_rate_factor
         record = self._step_log.make_record(
@@ -237,6 +236,7 @@ class Trainer:
         if not self._event_sync.join_world(self._cluster, self._membership.storage):
             self._record(WorldChanged(step=step, workers=list(workers)))
         else:
+            self._timer.take()  # Time before the start of the run, such as that of loading libraries.
             for event in start_events(
                 self._run.path.name, self._cluster, workers, self._replica.model, self._precision, self._data.manifest,
                 self._lengths, step, self._event_sync.session_at_s, self._settings,
