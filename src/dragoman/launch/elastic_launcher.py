@@ -53,6 +53,10 @@ class ElasticLauncher:
         self._losses = LossTracker()
         self._stop_requested = self._unsaved = False
         self._reason = ""
+        self._last_failure = ""
+        """Of a worker that was not restarted."""
+        self._late_error = ""
+        """An error after the end of the run, such as a last checkpoint that could not be written."""
         self._ended_at_s = float("inf")
         self._over = threading.Event()
 
@@ -92,6 +96,13 @@ class ElasticLauncher:
         self._agents.close_timeout_s = CLOSE_S
         if self._unsaved and not self._reason:
             raise DragomanError("Stopped without a last checkpoint: the same command resumes from the newest one.")
+        if self._last_failure and not self._reason:
+            raise DragomanError(
+                f"No worker is left: {self._last_failure}. Checkpoints are in {self._request.out} on the hosts; the "
+                "same command resumes from there."
+            )
+        if self._late_error:
+            raise DragomanError(f"The run has ended ({self._reason}), but {self._late_error}")
         return self._reason or "interrupted"
 
     def _is_running(self) -> bool:
@@ -151,6 +162,8 @@ class ElasticLauncher:
             self._view.say(f"Worker {rank} on {host} failed ({reason}) and is restarted.")
             return
         self._running.discard(rank)
+        if code == EXIT_USER_ERROR and self._reason:
+            self._late_error = f"worker {rank} on {host} failed ({reason})"
         if self._stop_requested:
             # A worker that was still starting when it was asked to stop has nothing to save.
             self._unsaved = self._unsaved or code not in (0, -signal.SIGTERM)
@@ -158,11 +171,7 @@ class ElasticLauncher:
             times = f"failed {message['short_lives']} times in a row ({reason})"
             failure = "cannot train" if code == EXIT_USER_ERROR else times
             self._view.say(f"Worker {rank} on {host} {failure} and is not restarted: the others continue.")
-            if not self._running:
-                raise DragomanError(
-                    f"No worker is left. Checkpoints are in {self._request.out} on the hosts; the same command "
-                    "resumes from there."
-                )
+            self._last_failure = f"worker {rank} on {host} failed ({reason})"
 
     def _handle_event(self, rank: int, event: Event) -> None:
         """Show the events of the first worker of the world; if it is lost, of the next one."""
