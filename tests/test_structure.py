@@ -22,6 +22,14 @@ def test_no_two_modules_share_a_name():
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def test_the_guide_for_contributors_lists_exactly_what_is_there():
+    tree = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text().partition("src/dragoman/")[2].partition("```")[0]
+    listed = {line.split()[0] for line in tree.partition("\ntests/")[0].splitlines()[1:]}
+    packages = {f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")} | {"recipes/"}
+    modules = {path.name for path in SOURCE.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert listed == packages | modules
+
+
 def test_no_two_classes_share_a_name():
     places = defaultdict(list)
     for path in MODULES:
