@@ -85,7 +85,7 @@ def measure_one_machine(data: Path) -> Iterator[Figure]:
     """Ports that other machines can reach while two workers of one machine train."""
     with Hosts(["a"]) as hosts:
         command = dragoman_command(
-            "train", "tiny", "--data", data, "--out", "/srv/run", "--workers", "2", *NO_EVALUATION, "training.steps=400"
+            "train", "tiny", "--data", data, "--out", "/srv/run", "--workers", "2", *NO_EVALUATION, "training.steps=60"
         )
         process = hosts["a"].start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         seen = set()
