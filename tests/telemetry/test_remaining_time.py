@@ -58,7 +58,9 @@ def test_the_estimate_is_right_early_in_the_run_and_says_measuring_before(
     total, evaluate_at, save_every, average, step_s, first_s, evaluation_steps, stall_steps, noise
 ):
     evaluate_every = max(1, int(evaluate_at * total))
-    assume(save_every <= 0.05 * total or save_every % evaluate_every == 0)  # Otherwise nothing is known of stalls.
+    early = max(7, total // 20)
+    assume(evaluate_every < early)  # Otherwise nothing is known of evaluations yet; in the next line, of stalls.
+    assume(save_every < early or save_every % evaluate_every == 0)
     overrides = [
         f"training.steps={total}", f"evaluation.every={evaluate_every}", f"checkpoint.every={save_every}",
         f"checkpoint.average={average}",
@@ -72,7 +74,7 @@ def test_the_estimate_is_right_early_in_the_run_and_says_measuring_before(
             shown[event.step] = meter.remaining_time
             if event.step < WARM_UP_STEPS + 2:
                 assert meter.remaining_time is None
-        if isinstance(event, StepDone) and event.step in (max(7, total // 20), total // 5):
+        if isinstance(event, StepDone) and event.step in (early, total // 5):
             tolerance = 0.1 if event.step < total // 5 else 0.05
             estimated = estimate_remaining_time(build_history(recorded[: index + 1]))
             assert estimated == meter.remaining_time, "terminal, page and report say the same"
