@@ -14,8 +14,9 @@ import torch
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.event_sync import EventSync
+from dragoman.distributed.process_group import WorkersLostError
 from dragoman.errors import DragomanError
-from dragoman.events import Event
+from dragoman.events import Event, RunStarted
 from dragoman.model.transformer import Transformer
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
@@ -26,6 +27,8 @@ from ..distributed.thread_workers import ThreadCluster, ThreadWorkers
 from .recorded_run import FakeScorer
 
 E = TypeVar("E", bound=Event)
+START_ATTEMPTS = 3
+"""Threads of one busy process may lose each other before the run starts, and begin again. Later it is an error."""
 _this = threading.local()
 """The worker of the current thread."""
 
@@ -75,13 +78,19 @@ def train_in_threads(
     elastic: bool,
 ) -> list[ThreadWorker]:
     """Train on one worker for each host, with faults. The settings must have no dropout: all share torch's seed."""
-    with ThreadWorkers(*hosts) as world, pytest.MonkeyPatch.context() as patch, injected(faults):
-        if elastic:
-            patch.setattr(ThreadCluster, "survives_losses", True)
-        # One after the other: the initial weights depend on torch's seed.
-        workers = [ThreadWorker(cluster, settings, data, folder) for cluster in world.clusters]
-        world(lambda cluster: workers[cluster.rank].train())
-    return workers
+    for attempt in range(START_ATTEMPTS):
+        with ThreadWorkers(*hosts) as world, pytest.MonkeyPatch.context() as patch, injected(faults):
+            if elastic:
+                patch.setattr(ThreadCluster, "survives_losses", True)
+            # One after the other: the initial weights depend on torch's seed.
+            workers = [ThreadWorker(cluster, settings, data, folder) for cluster in world.clusters]
+            try:
+                world(lambda cluster, workers=workers: workers[cluster.rank].train())
+                return workers
+            except WorkersLostError:
+                if attempt + 1 == START_ATTEMPTS or any(worker.of(RunStarted) for worker in workers):
+                    raise
+    raise AssertionError("not reached")
 
 
 @contextmanager
