@@ -25,7 +25,7 @@ import torch
 from dragoman.authentication import new_secret
 from dragoman.distributed.cluster import launched_externally
 from dragoman.errors import EXIT_WORKERS_LOST, DragomanError
-from dragoman.launch import RESTARTS
+from dragoman.launch import NOTICE_S, RESTARTS
 from dragoman.launch.parent_death import die_with
 from dragoman.launch.worker_processes import GRACE_S, exit_name
 from dragoman.relay import LOOPBACK
@@ -34,9 +34,6 @@ from dragoman.training import worker
 from dragoman.training.stop_signal import EXIT_AT_ONCE, STOP_SIGNALS, handling
 from dragoman.training.worker import MakeScorer, TrainingJob
 from dragoman.worker_environment import ADDRESS, SECRET, STORE_FILE
-
-NOTICE_S = 5.0
-"""Time for the other workers to notice that one has failed, and to exit by themselves."""
 
 
 @dataclass(frozen=True)
@@ -185,17 +182,17 @@ class LocalWorkers:
 
 def _read_outcome(rank: int, process: SpawnProcess, receiver: Connection) -> WorkerOutcome:
     assert process.exitcode is not None
-    told: dict[str, str] = {}
+    report: dict[str, str] = {}
     with receiver, contextlib.suppress(EOFError):
         if receiver.poll():
-            told = receiver.recv()
-    return WorkerOutcome(rank, process.exitcode, **told)
+            report = receiver.recv()
+    return WorkerOutcome(rank, process.exitcode, **report)
 
 
 def _work(
     job: TrainingJob, make_scorer: MakeScorer, parent: int, environment: dict[str, str], outcome: Connection
 ) -> None:
-    """Main function of a worker. Tells the parent how it ended."""
+    """Main function of a worker. Reports to the parent how it ended."""
     die_with(parent)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Until training handles it: there is nothing to save.

@@ -9,7 +9,7 @@ from typing import Any
 
 from dragoman.errors import EXIT_USER_ERROR, EXIT_WORKERS_LOST, DragomanError
 from dragoman.events import Event, MessagesRejected, RunEnded, WorkersLost, event_name, from_json
-from dragoman.launch import RESTARTS
+from dragoman.launch import NOTICE_S, RESTARTS
 from dragoman.launch.agents import Agents
 from dragoman.launch.host_output import HostOutput
 from dragoman.launch.interrupts import Interrupts
@@ -20,8 +20,6 @@ HANG_S = 30.0
 """After this long without any event, the last event and the state of each worker are shown."""
 STATES_S = 3.0
 """How long a host may take to report the states of its workers."""
-NOTICE_S = 5.0
-"""After a failure, time for the other workers to notice it and exit, and for the failed one to report its error."""
 USER_ERROR, CAUSE, CONSEQUENCE = range(3)
 """Kinds of failures: one that a restart does not fix; any other; and one that follows from the failure of another
 worker. The first of the lowest kind is reported."""
