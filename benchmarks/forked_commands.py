@@ -1,0 +1,61 @@
+"""`dragoman` in forked children of one process, which has loaded the libraries already.
+
+On GPU machines a new process needs 10 to 15 seconds to load them. Fork only from a process that has not used the GPU.
+"""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch._dynamo
+import torch._inductor  # noqa: F401 Training loads both when it compiles.
+
+from dragoman import cli
+from dragoman.decoding import validation_scorer  # noqa: F401
+from dragoman.insight import live_server  # noqa: F401
+from dragoman.launch import local_launcher  # noqa: F401
+
+FORK = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True)
+class ForkedCommand:
+    """A running command, and the file that gets its output."""
+
+    name: str
+    process: BaseProcess
+    output: Path
+
+    def wait(self, allowed: tuple[int, ...] = (0,)) -> str:
+        """Wait for its end and return its output. An exit status that is not allowed ends the benchmark."""
+        self.process.join()
+        text = self.output.read_text(encoding="utf-8")
+        if self.process.exitcode not in allowed:
+            raise SystemExit(f"dragoman {self.name} exited with status {self.process.exitcode}: {text[-4000:]}")
+        return text
+
+
+def start_forked(output: Path, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> ForkedCommand:
+    """Start a command, with more environment variables where given."""
+    words = [str(word) for word in arguments]
+    process = FORK.Process(target=_run, args=(output, words, dict(environment or {})))
+    process.start()
+    return ForkedCommand(words[0], process, output)
+
+
+def run_forked(output: Path, *arguments: str | Path) -> str:
+    """Run a command to its end. Returns its output."""
+    return start_forked(output, *arguments).wait()
+
+
+def _run(output: Path, words: list[str], environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    sys.argv = ["dragoman", *words]
+    cli.main()
