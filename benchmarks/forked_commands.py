@@ -18,7 +18,6 @@ import torch._inductor  # noqa: F401 Training loads both when it compiles.
 
 from dragoman import cli
 from dragoman.decoding import validation_scorer  # noqa: F401
-from dragoman.insight import live_server  # noqa: F401
 from dragoman.launch import local_launcher  # noqa: F401
 
 Result = TypeVar("Result")
