@@ -13,7 +13,8 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from dragoman.batching.packed_batch import Batch, pack_sentences
 from dragoman.corpus.dataset import DataSet
 from dragoman.decoding.validation_scorer import make_scorer
 from dragoman.events import Event, StepDone
+from dragoman.insight.answers.device_use import answer_device_use
+from dragoman.insight.answers.step_time import answer_step_time
 from dragoman.insight.flop_utilisation import describe_flop_utilisation
 from dragoman.insight.run_history import read_history
 from dragoman.insight.step_breakdown import measured_steps
@@ -70,20 +73,25 @@ def measure_gpu_telemetry(corpora: Path) -> Iterator[Figure]:
 
 def measure_gpu_mfu(corpora: Path) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        data = prepare_multi30k(Path(folder) / "data", "small", corpora)
+        data = prepare_multi30k(Path(folder) / "data", "transformer-base", corpora)
         for recipe in ("transformer-base", "modern"):
             run = Path(folder) / recipe
-            kernels_s, counted = call_forked(_profile, data.path, run, recipe)
+            found = call_forked(_profile, data.path, run, recipe)
             history = read_history(run)
             reported = describe_flop_utilisation(history, measured_steps(history)[-UNPROFILED_STEPS:])
             assert reported is not None
             percentage, peak = re.findall(r"MFU (\d+) %.* of ([\d.]+) TFLOP/s", reported.text)[0]
-            expected = 100 * counted / kernels_s / (float(peak) * 1e12)
+            expected = 100 * found.flops / found.kernels_s / (float(peak) * 1e12)
             difference = float(percentage) - expected
             text = (
                 f"{difference:+.1f} points (report: {reported.text}; counted FLOPs over kernel time: {expected:.1f} %)"
             )
             yield Figure(f"{recipe}: MFU against torch's counter and profiler", text, "within 3 points", difference)
+            kernels_ms, step_ms = 1000 * found.kernels_s, 1000 * found.step_s
+            text = f"{found.kernels:.0f} kernels, which ran for {kernels_ms:.2f} of {step_ms:.2f} ms"
+            yield Figure(f"{recipe}: a step, by torch's profiler", text, "", found.kernels_s / found.step_s)
+            text = "; ".join([answer_step_time(history).evidence[0], answer_device_use(history).text])
+            yield Figure(f"{recipe}: a step, as reported", text, "", text)
 
 
 def _train(data: Path, run: Path, recipe: str, steps: int, before_step: BeforeStep) -> None:
@@ -137,14 +145,25 @@ def _measure_sensors() -> float:
     return (time.process_time() - started_cpu_s) / (time.perf_counter() - started_at)
 
 
-def _profile(data: Path, run: Path, recipe: str) -> tuple[float, float]:
-    """Time of kernels in a step, and its FLOPs by torch's counter."""
+@dataclass(frozen=True)
+class ProfiledStep:
+    """Means of some steps, without their profile's own time."""
+
+    step_s: float
+    kernels: float
+    kernels_s: float
+    """Time in which at least one kernel ran."""
+    flops: float
+    """By torch's counter."""
+
+
+def _profile(data: Path, run: Path, recipe: str) -> ProfiledStep:
     profiler: Any = None
-    kernels_s = 0.0
+    spans: list[tuple[float, float]] = []
     first = WARM_UP + TURN_STEPS
 
     def watch(_trainer: Trainer, done: int) -> None:
-        nonlocal profiler, kernels_s
+        nonlocal profiler, spans
         if done == first:
             torch.cuda.synchronize()
             profiler = profile(activities=[ProfilerActivity.CUDA])
@@ -152,22 +171,28 @@ def _profile(data: Path, run: Path, recipe: str) -> tuple[float, float]:
         elif done == first + PROFILED_STEPS:
             torch.cuda.synchronize()
             profiler.stop()
-            kernels_s = _union_s(profiler) / PROFILED_STEPS
+            spans = _kernel_spans(profiler)
 
     _train(data, run, recipe, first + PROFILED_STEPS + UNPROFILED_STEPS, watch)
     done = [event for event in RunFolder(run).events() if isinstance(event, StepDone)]
     steps = done[first : first + PROFILED_STEPS]
     tokens = statistics.fmean(step.source_tokens + step.target_tokens for step in steps)
-    return kernels_s, tokens * _flops_per_token(data, recipe)
-
-
-def _union_s(profiler: Any) -> float:
-    """Time in which at least one kernel ran."""
-    spans = sorted(
-        (event.time_range.start, event.time_range.end)
-        for event in profiler.events()
-        if event.device_type.name == "CUDA"
+    return ProfiledStep(
+        statistics.median(step.step_s for step in done[-UNPROFILED_STEPS:]),
+        len(spans) / PROFILED_STEPS,
+        _union_s(spans) / PROFILED_STEPS,
+        tokens * _flops_per_token(data, recipe),
     )
+
+
+def _kernel_spans(profiler: Any) -> list[tuple[float, float]]:
+    """Start and end of each kernel, in microseconds."""
+    on_device = (event for event in profiler.events() if event.device_type.name == "CUDA")
+    return sorted((event.time_range.start, event.time_range.end) for event in on_device)
+
+
+def _union_s(spans: Sequence[tuple[float, float]]) -> float:
+    """Time in which at least one kernel ran."""
     total_us, until = 0.0, float("-inf")
     for start, end in spans:
         total_us += max(0.0, end - max(start, until))

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -242,6 +242,10 @@ class EvaluationDone(Event):
     chrf_signature: str | None
     target_tokens: int
     evaluation_s: float
+    translation_s: float = 0.0
+    """Part of it that translating took; 0 without BLEU, and in older logs."""
+    length_ratio: float = 0.0
+    """Characters of the translations, relative to their references. An untrained model translates without end."""
     samples: list[dict[str, str]]
     """Sample sentences: source, reference, translation."""
 
@@ -353,6 +357,7 @@ def event_name(kind: type[Event]) -> str:
 
 
 KINDS: dict[str, type[Event]] = {event_name(kind): kind for kind in Event.__subclasses__()}
+_NAMES = {kind: name for name, kind in KINDS.items()}
 _FIELDS = {kind: {item.name: item.type for item in fields(kind)} for kind in KINDS.values()}
 """Field names and types, computed once: a long run has many events."""
 
@@ -365,7 +370,7 @@ def own_fields(kind: type[Event]) -> list[str]:
 
 def to_json(event: Event) -> str:
     """One line of JSON. Non-finite values become strings, because JSON cannot express them."""
-    content = {"event": event_name(type(event)), **asdict(event)}
+    content = {"event": _NAMES[type(event)], **vars(event)}
     for key, value in content.items():
         if isinstance(value, float) and not math.isfinite(value):
             content[key] = str(value)

@@ -4,20 +4,25 @@ A snapshot of a GPU's tensors is taken on the GPU, which copies them in about a 
 thread that writes the checkpoint moves the snapshot to the CPU meanwhile.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._utils import _unflatten_dense_tensors
 
 from dragoman.batching.data_loader import Position
+from dragoman.distributed.exchange.flat_tensors import flatten
 from dragoman.model.model_folder import WEIGHTS_FILE
 
 TRAINED_FILE = "trained.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 MIN_FREE_MEMORY = 0.1
 """Part of a GPU's memory that must stay free beside a snapshot; otherwise the snapshot is taken on the CPU."""
+STAGED_BYTES = 1 << 25
+"""Size of the page-locked memory through which a GPU's copies reach the CPU. A copy into other memory would keep the
+driver busy, so that training could not start kernels meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +75,10 @@ class Snapshot:
         optimizer: Mapping[str, Tensor],
     ) -> "Snapshot":
         """Copy the tensors, on their own device where it has room."""
-        originals = [*weights.values(), *(trained or {}).values(), *optimizer.values()]
+        parts = (weights, trained or {}, optimizer)
         device = next(iter(weights.values())).device
-        stays = device.type != "cuda" or _has_room(device, originals)
-        copies = [copy_tensors(part, None if stays else "cpu") for part in (weights, trained or {}, optimizer)]
+        stays = device.type == "cpu" or _has_room(device, [tensor for part in parts for tensor in part.values()])
+        copies = [copy_tensors(part) if stays else _received(part, device) for part in parts]
         copied = None
         if stays and device.type == "cuda":
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -81,16 +86,15 @@ class Snapshot:
         return cls(state, copies[0], None if trained is None else copies[1], copies[2], copied)
 
     def move_to_cpu(self) -> None:
-        """Move the tensors to the CPU one by one, on a stream of its own: meanwhile the GPU continues to compute."""
+        """Move the tensors to the CPU, on a stream of its own: meanwhile the GPU continues to compute."""
         if self.copied is None:
             return
-        device = next(tensor.device for tensor in self.weights.values())
+        device = next(iter(self.weights.values())).device
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_event(self.copied)
         with torch.cuda.stream(stream):
             for tensors in self.files().values():
-                for name, tensor in tensors.items():
-                    tensors[name] = tensor.to("cpu")
+                tensors.update(_received(tensors, device))
 
     def files(self) -> dict[str, dict[str, Tensor]]:
         tensors = {WEIGHTS_FILE: self.weights, OPTIMIZER_FILE: self.optimizer}
@@ -101,14 +105,48 @@ class Snapshot:
         return cls(state, files[WEIGHTS_FILE], files.get(TRAINED_FILE), files[OPTIMIZER_FILE])
 
 
-def copy_tensors(tensors: Mapping[str, Tensor], device: str | None = None) -> dict[str, Tensor]:
-    """Copies that share no memory with the originals, on a device or on their own."""
-    return {
-        name: tensor.detach().to(device or tensor.device, copy=True).contiguous() for name, tensor in tensors.items()
-    }
+def copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies that share no memory with the originals, on the same device.
+
+    Those of one kind are copied together: Python would need longer than a GPU to copy hundreds of them one by one.
+    """
+    copies: dict[str, Tensor] = {}
+    for names in _by_kind(tensors):
+        originals = [tensors[name] for name in names]
+        views = _unflatten_dense_tensors(flatten(originals), originals)  # type: ignore[no-untyped-call]
+        copies |= zip(names, views, strict=True)
+    return {name: copies[name] for name in tensors}
 
 
-def _has_room(device: torch.device, originals: Iterable[Tensor]) -> bool:
+def _by_kind(tensors: Mapping[str, Tensor]) -> Iterable[list[str]]:
+    """The names of tensors of the same type on the same device."""
+    names: dict[tuple[torch.dtype, torch.device], list[str]] = {}
+    for name, tensor in tensors.items():
+        names.setdefault((tensor.dtype, tensor.device), []).append(name)
+    return names.values()
+
+
+def _received(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Copies on the CPU of tensors of a GPU, by its current stream."""
+    stream = torch.cuda.current_stream(device)
+    staged = torch.empty(STAGED_BYTES, dtype=torch.uint8, pin_memory=True)
+    return {name: _receive(tensor.detach(), staged, stream) for name, tensor in tensors.items()}
+
+
+def _receive(tensor: Tensor, staged: Tensor, stream: torch.cuda.Stream) -> Tensor:
+    if not tensor.is_cuda:
+        return tensor.clone()
+    received = torch.empty(tensor.shape, dtype=tensor.dtype)
+    source, target = (each.reshape(-1).view(torch.uint8) for each in (tensor, received))
+    for start in range(0, len(source), STAGED_BYTES):
+        part = source[start : start + STAGED_BYTES]
+        staged[: len(part)].copy_(part, non_blocking=True)
+        stream.synchronize()
+        target[start : start + STAGED_BYTES].copy_(staged[: len(part)])
+    return received
+
+
+def _has_room(device: torch.device, originals: Sequence[Tensor]) -> bool:
     """True if a GPU has memory for copies of these tensors, and for what else training may need."""
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     return sum(tensor.nbytes for tensor in originals) < free_bytes - MIN_FREE_MEMORY * total_bytes
