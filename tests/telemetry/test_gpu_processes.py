@@ -16,9 +16,6 @@ print([is_own(int(pid)) for pid in input().split()])
 def test_workers_that_share_a_gpu_are_not_others():
     siblings = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
     try:
-        program = (
-            "from dragoman.telemetry.gpu_processes import is_own; print([is_own(int(pid)) for pid in input().split()])"
-        )
         for workers, expected in (("2", "[True, True]"), ("1", "[False, False]")):
             found = subprocess.run(
                 [sys.executable, "-c", PROGRAM], input=" ".join(str(sibling.pid) for sibling in siblings), text=True,
