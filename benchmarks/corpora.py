@@ -7,7 +7,7 @@ from benchmarks.command_line import run_dragoman
 from dragoman.corpus.dataset import DataSet
 
 CORPORA = Path(__file__).resolve().parents[2] / "shared" / "data"
-EUROPARL, MULTI30K, NEWSTEST = "europarl-en-de", "multi30k-en-de", "newstest-en-de"
+EUROPARL, MULTI30K, NEWSTEST, TATOEBA = "europarl-en-de", "multi30k-en-de", "newstest-en-de", "tatoeba-en-de"
 LANGUAGES = ("en", "de")
 
 

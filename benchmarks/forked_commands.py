@@ -6,19 +6,21 @@ On GPU machines a new process needs 10 to 15 seconds to load them. Fork only fro
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TypeVar
 
 import torch._dynamo
 import torch._inductor  # noqa: F401 Training loads both when it compiles.
 
 from dragoman import cli
 from dragoman.decoding import validation_scorer  # noqa: F401
-from dragoman.insight import live_server  # noqa: F401
 from dragoman.launch import local_launcher  # noqa: F401
 
+Result = TypeVar("Result")
 FORK = multiprocessing.get_context("fork")
 
 
@@ -59,3 +61,9 @@ def _run(output: Path, words: list[str], environment: dict[str, str]) -> None:
         os.dup2(file, stream)
     sys.argv = ["dragoman", *words]
     cli.main()
+
+
+def call_forked(function: Callable[..., Result], *arguments: object) -> Result:
+    """Call a function that uses the GPU in a child, so that this process can still fork. The result is pickled."""
+    with ProcessPoolExecutor(1, mp_context=FORK) as pool:
+        return pool.submit(function, *arguments).result()

@@ -5,9 +5,10 @@ Needs root, Chromium and two idle cores; takes about 45 minutes.
 
     python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor slow-port eta step-timing telemetry report]
 
-On a machine with a GPU, but none of these (see `benchmarks.gpu_step_parts`):
+On a machine with a GPU, which needs none of these, in calls of under ten minutes (see the modules `gpu_*`):
 
-    python -m benchmarks.insight --only gpu-parts [--corpora ../shared/data]
+    python -m benchmarks.insight [--corpora ../shared/data] --only gpu-parts gpu-mfu gpu-telemetry
+    python -m benchmarks.insight --only gpu-checkpoints gpu-eta gpu-forecasts
 """
 
 import contextlib
@@ -30,7 +31,10 @@ from tests.system.hosts import Hosts
 from benchmarks.command_line import NO_EVALUATION, dragoman_command, make_parser, run_dragoman
 from benchmarks.corpora import CORPORA, prepare_demo
 from benchmarks.diagnosis_cases import CASES, TUNED, UNSEEN, CaseRuns, train_locally
+from benchmarks.gpu_checkpoints import measure_gpu_checkpoints
+from benchmarks.gpu_forecasts import measure_gpu_eta, measure_gpu_forecasts
 from benchmarks.gpu_step_parts import PART_FIELDS, measure_gpu_parts, sum_outside_s
+from benchmarks.gpu_telemetry import measure_gpu_mfu, measure_gpu_telemetry
 from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, slow_down_links
 from benchmarks.reporting import Figure, print_figures
 from benchmarks.timing import measure_s, median_s
@@ -70,7 +74,14 @@ def main() -> None:
         "telemetry": measure_telemetry,
         "report": measure_report,
     }
-    gpu_sections = {"gpu-parts": measure_gpu_parts}
+    gpu_sections = {
+        "gpu-parts": measure_gpu_parts,
+        "gpu-mfu": measure_gpu_mfu,
+        "gpu-telemetry": measure_gpu_telemetry,
+        "gpu-checkpoints": measure_gpu_checkpoints,
+        "gpu-eta": measure_gpu_eta,
+        "gpu-forecasts": measure_gpu_forecasts,
+    }
     parser = make_parser(__doc__, [*sections, *gpu_sections], sections)
     parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora of the GPU sections")
     options = parser.parse_args()

@@ -8,7 +8,7 @@ from torch import Tensor
 from dragoman.batching.data_loader import Position
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
-from dragoman.training.checkpoint import Snapshot, TrainingState
+from dragoman.training.snapshot import Snapshot, TrainingState
 
 from .thread_workers import ThreadWorkers
 

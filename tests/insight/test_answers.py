@@ -10,7 +10,8 @@ from dragoman.insight.answer import Answer
 from dragoman.insight.answers import answer_all
 from dragoman.insight.run_history import RunHistory, build_history, read_history
 from dragoman.run_folder import CHECKPOINT_FILES
-from dragoman.training.checkpoint import CHECKSUMS_FILE, OPTIMIZER_FILE, STATE_FILE, TRAINED_FILE
+from dragoman.training.checkpoint import CHECKSUMS_FILE, STATE_FILE
+from dragoman.training.snapshot import OPTIMIZER_FILE, TRAINED_FILE
 
 from ..small import tiny
 from ..training.recorded_run import RecordedRun

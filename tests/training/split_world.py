@@ -11,7 +11,8 @@ from dragoman.events import CheckpointFailed, CheckpointSaved, Event
 from dragoman.model.architecture import Architecture
 from dragoman.model.model_folder import ModelDescription
 from dragoman.settings import CheckpointSettings, DecodingSettings
-from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
+from dragoman.training.checkpoint import Checkpoints
+from dragoman.training.snapshot import Snapshot, TrainingState
 
 
 class NoTokenizer:

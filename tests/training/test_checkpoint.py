@@ -22,7 +22,8 @@ from dragoman.model.model_folder import ModelDescription, load_model
 from dragoman.model.transformer import Transformer
 from dragoman.settings import CheckpointSettings, DecodingSettings
 from dragoman.training import checkpoint
-from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState, find_damage
+from dragoman.training.checkpoint import Checkpoints, find_damage
+from dragoman.training.snapshot import Snapshot, TrainingState, copy_tensors
 
 from ..small import tiny
 
@@ -35,7 +36,7 @@ def description(data) -> ModelDescription:
 
 def snapshot(description: ModelDescription, step: int, loss: float | None = None) -> Snapshot:
     torch.manual_seed(step)
-    weights = checkpoint.copy_tensors(Transformer(description.architecture).state_dict())
+    weights = copy_tensors(Transformer(description.architecture).state_dict())
     state = TrainingState(step=step, position=Position(1, step), best={"loss": 2.5}, loss=loss, elapsed_s=1.5)
     return Snapshot(state, weights, None, {"a/exp_avg": torch.arange(5.0), "a/step": torch.tensor(3.0)})
 

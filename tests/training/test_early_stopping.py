@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.events import EvaluationDone
-from dragoman.training.checkpoint import BEST_BLEU, BEST_LOSS, TrainingState
+from dragoman.training.checkpoint import BEST_BLEU, BEST_LOSS
 from dragoman.training.early_stopping import update_best
+from dragoman.training.snapshot import TrainingState
 
 
 def evaluation(nll: float, bleu: float | None = None, chrf: float | None = None) -> EvaluationDone:

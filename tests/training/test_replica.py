@@ -10,10 +10,10 @@ from dragoman.distributed.step_stats import StepStats
 from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
 from dragoman.settings import ExchangeSettings, OptimizerSettings
-from dragoman.training.checkpoint import Snapshot
 from dragoman.training.ema import EMA
 from dragoman.training.optimizer import Optimizer
 from dragoman.training.replica import Replica
+from dragoman.training.snapshot import Snapshot
 
 from ..small import tiny
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from dragoman.model.model_folder import WEIGHTS_FILE
 from dragoman.number_format import count, size, span
 from dragoman.terminal import table
-from dragoman.training.checkpoint import OPTIMIZER_FILE
+from dragoman.training.snapshot import OPTIMIZER_FILE
 
 
 def show_run_or_checkpoint(content: dict[str, Any], console: Console) -> None:

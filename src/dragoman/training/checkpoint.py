@@ -19,8 +19,8 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dragoman.batching.data_loader import Position
 from dragoman.errors import DragomanError
 from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, CheckpointSkipped, Event
 from dragoman.files import (
@@ -42,66 +41,12 @@ from dragoman.files import (
 )
 from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription, read_tensors
 from dragoman.settings import CheckpointSettings
+from dragoman.training.snapshot import OPTIMIZER_FILE, TRAINED_FILE, Snapshot, TrainingState
 
-TRAINED_FILE = "trained.safetensors"
-OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
 CHECKSUMS_FILE = "checksums.json"
 LAST, BEST_LOSS, BEST_BLEU, AVERAGED = "last", "best-loss", "best-bleu", "averaged"
 Record = Callable[[Event], None]
-
-
-@dataclass(frozen=True)
-class TrainingState:
-    """The progress of a run, without its tensors."""
-
-    step: int = 0
-    position: Position = field(default_factory=Position)
-    learning_rate_factor: float = 1.0
-    """Lowered by each rollback to a checkpoint after steps that were not finite."""
-    rollbacks: int = 0
-    best: Mapping[str, float] = field(default_factory=dict)
-    """Best validation value so far, by metric."""
-    stale_evaluations: int = 0
-    """Evaluations in a row without a better value."""
-    loss: float | None = None
-    """Validation loss at this step, if it was evaluated and is finite."""
-    elapsed_s: float = 0.0
-    """Training time since the start of the run, resumes included."""
-    worlds: tuple[str, ...] = ()
-    """The worlds that trained up to this step, each with a name of its own; the last one is the present world."""
-
-    @classmethod
-    def from_json(cls, content: Any) -> "TrainingState":
-        position, worlds = Position(**content["position"]), tuple(content.get("worlds", ()))
-        return cls(**{**content, "position": position, "worlds": worlds})
-
-    def in_world(self, world: str) -> "TrainingState":
-        """The same state in the present world."""
-        return self if world in self.worlds[-1:] else replace(self, worlds=(*self.worlds, world))
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A copy of the contents of a checkpoint that training no longer touches."""
-
-    state: TrainingState
-    weights: Mapping[str, Tensor]
-    trained: Mapping[str, Tensor] | None
-    optimizer: Mapping[str, Tensor]
-
-    def files(self) -> dict[str, Mapping[str, Tensor]]:
-        tensors = {WEIGHTS_FILE: self.weights, OPTIMIZER_FILE: self.optimizer}
-        return tensors if self.trained is None else {**tensors, TRAINED_FILE: self.trained}
-
-    @classmethod
-    def from_files(cls, state: TrainingState, files: Mapping[str, Mapping[str, Tensor]]) -> "Snapshot":
-        return cls(state, files[WEIGHTS_FILE], files.get(TRAINED_FILE), files[OPTIMIZER_FILE])
-
-
-def copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU that share no memory with the originals."""
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
 def folder_name(step: int) -> str:
@@ -155,6 +100,7 @@ class Checkpoints:
         draft = draft_path(self.folder / name)
         try:
             draft.mkdir()
+            snapshot.move_to_cpu()
             for file, tensors in snapshot.files().items():
                 save_file(dict(tensors), draft / file)
             self._description.write(draft)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from dragoman.events import EvaluationDone
 from dragoman.settings import EvaluationSettings, Settings
 from dragoman.training import checkpoint
-from dragoman.training.checkpoint import TrainingState
+from dragoman.training.snapshot import TrainingState
 
 HIGHER_IS_BETTER = frozenset({"bleu", "chrf"})
 _LINKS = {"loss": checkpoint.BEST_LOSS, "bleu": checkpoint.BEST_BLEU}

@@ -34,9 +34,10 @@ from dragoman.settings import Settings
 from dragoman.step_model import PLAIN, ExchangeChoice, RingLink
 from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training import checkpoint
-from dragoman.training.checkpoint import Checkpoints, Snapshot, TrainingState
+from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.fingerprint import Fingerprint, refuse_mismatched
 from dragoman.training.replica import Replica
+from dragoman.training.snapshot import Snapshot, TrainingState
 from dragoman.training.step_log import StepLog
 from dragoman.training.train_step import TrainStep
 

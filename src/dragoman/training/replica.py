@@ -16,9 +16,9 @@ from dragoman.model.architecture import Architecture
 from dragoman.model.transformer import Transformer
 from dragoman.settings import Settings
 from dragoman.step_model import PLAIN, ExchangeChoice
-from dragoman.training.checkpoint import Snapshot, TrainingState, copy_tensors
 from dragoman.training.ema import EMA
 from dragoman.training.optimizer import Optimizer
+from dragoman.training.snapshot import Snapshot, TrainingState
 
 
 @dataclass
@@ -37,12 +37,12 @@ class Replica:
     """Time before the first step of this process."""
 
     def snapshot(self) -> Snapshot:
-        """A copy on the CPU that training no longer touches."""
-        trained = copy_tensors(self.model.state_dict())
-        optimizer = copy_tensors({**self.optimizer.state_dict(), **self.exchange.state_dict()})
+        """A copy that training no longer touches."""
+        trained = self.model.state_dict()
+        optimizer = {**self.optimizer.state_dict(), **self.exchange.state_dict()}
         if self.ema is None:
-            return Snapshot(self.state, trained, None, optimizer)
-        return Snapshot(self.state, copy_tensors(self.ema.weights), trained, optimizer)
+            return Snapshot.take(self.state, trained, None, optimizer)
+        return Snapshot.take(self.state, self.ema.weights, trained, optimizer)
 
     def restore(self, snapshot: Snapshot, *, step_complete: bool = True) -> None:
         """Load a snapshot."""

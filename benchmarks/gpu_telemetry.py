@@ -1,0 +1,196 @@
+"""Cost of telemetry on a GPU, and its MFU against torch's profiler: sections of `benchmarks.insight`.
+
+Telemetry is switched on and off in turns of a hundred steps of one run: the time line of the GPU, and recording in the
+log, the terminal and TensorBoard. So both have the same clocks and the same neighbours. The sensors are measured alone.
+
+MFU is what the report says of a run. Beside it: the same FLOPs, counted by torch's own counter on pairs of the same
+lengths, divided by the time in which kernels ran according to torch's profiler.
+"""
+
+import contextlib
+import io
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.command_line import NO_EVALUATION
+from benchmarks.corpora import prepare_multi30k
+from benchmarks.forked_commands import call_forked
+from benchmarks.reporting import Figure
+from dragoman.batching.packed_batch import Batch, pack_sentences
+from dragoman.corpus.dataset import DataSet
+from dragoman.decoding.validation_scorer import make_scorer
+from dragoman.events import Event, StepDone
+from dragoman.insight.flop_utilisation import describe_flop_utilisation
+from dragoman.insight.run_history import read_history
+from dragoman.insight.step_breakdown import measured_steps
+from dragoman.launch import local_launcher
+from dragoman.model.architecture import Architecture
+from dragoman.model.dropout import draw_seeds, seed_dropout
+from dragoman.model.transformer import Transformer
+from dragoman.recipe import resolve
+from dragoman.run_folder import RunFolder
+from dragoman.telemetry.sensors import Sensors
+from dragoman.training.event_recorder import EventRecorder
+from dragoman.training.stop_signal import StopSignal
+from dragoman.training.trainer import Trainer
+from dragoman.training.worker import TrainingJob
+
+RECIPES = ("modern", "small")
+WARM_UP, TURN_STEPS, TURNS = 100, 100, 12
+PROFILED_STEPS = 20
+UNPROFILED_STEPS = 300
+"""Steps after the profile. The report is about the latest steps."""
+COUNTED_PAIRS = 60
+SENSORS_S = 10.0
+BeforeStep = Callable[[Trainer, int], None]
+
+
+def measure_gpu_telemetry(corpora: Path) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        data = prepare_multi30k(Path(folder) / "data", "small", corpora)
+        for recipe in RECIPES:
+            times_s = call_forked(_time_turns, data.path, Path(folder) / recipe, recipe)
+            on_s, off_s = (statistics.median(times_s[state]) / TURN_STEPS for state in (True, False))
+            cost = on_s / off_s - 1
+            text = f"{cost:+.2%} ({1000 * on_s:.3f} and {1000 * off_s:.3f} ms a step, {TURNS // 2} turns each)"
+            yield Figure(f"{recipe}: steps with telemetry against steps without", text, "under 0.5 %", cost)
+        sensors = call_forked(_measure_sensors)
+        yield Figure("sensors: CPU time, of one core", f"{sensors:.3%}", "", sensors)
+
+
+def measure_gpu_mfu(corpora: Path) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        data = prepare_multi30k(Path(folder) / "data", "small", corpora)
+        for recipe in ("transformer-base", "modern"):
+            run = Path(folder) / recipe
+            kernels_s, counted = call_forked(_profile, data.path, run, recipe)
+            history = read_history(run)
+            reported = describe_flop_utilisation(history, measured_steps(history)[-UNPROFILED_STEPS:])
+            assert reported is not None
+            percentage, peak = re.findall(r"MFU (\d+) %.* of ([\d.]+) TFLOP/s", reported.text)[0]
+            expected = 100 * counted / kernels_s / (float(peak) * 1e12)
+            difference = float(percentage) - expected
+            text = (
+                f"{difference:+.1f} points (report: {reported.text}; counted FLOPs over kernel time: {expected:.1f} %)"
+            )
+            yield Figure(f"{recipe}: MFU against torch's counter and profiler", text, "within 3 points", difference)
+
+
+def _train(data: Path, run: Path, recipe: str, steps: int, before_step: BeforeStep) -> None:
+    """Train in this process as a user does, and call a function before each step with the number of steps done."""
+    advance, done = Trainer._advance, 0
+
+    def step(trainer: Trainer, stop: StopSignal) -> str | None:
+        nonlocal done
+        before_step(trainer, done)
+        done += 1
+        return advance(trainer, stop)
+
+    Trainer._advance = step  # type: ignore[method-assign]
+    job = TrainingJob(resolve(recipe, [*NO_EVALUATION, f"training.steps={steps}"]).settings, data, run)
+    with contextlib.redirect_stdout(io.StringIO()):
+        local_launcher.train(job, workers=1, make_scorer=make_scorer)
+
+
+def _time_turns(data: Path, run: Path, recipe: str) -> dict[bool, list[float]]:
+    """Seconds of each turn, with telemetry and without."""
+    times_s: dict[bool, list[float]] = {True: [], False: []}
+    started_at, is_on, timeline, record = 0.0, True, None, EventRecorder.record
+
+    def switch(trainer: Trainer, done: int) -> None:
+        nonlocal started_at, is_on, timeline
+        if done < WARM_UP or (done - WARM_UP) % TURN_STEPS:
+            return
+        torch.cuda.synchronize()
+        now = time.perf_counter()
+        if done > WARM_UP:
+            times_s[is_on].append(now - started_at)
+            is_on = not is_on
+        timeline = timeline or trainer._timer._timeline
+        trainer._timer._timeline = timeline if is_on else None
+        EventRecorder.record = record if is_on else _ignore  # type: ignore[method-assign]
+        started_at = time.perf_counter()
+
+    _train(data, run, recipe, WARM_UP + TURNS * TURN_STEPS + 1, switch)
+    return times_s
+
+
+def _ignore(_recorder: EventRecorder, _event: Event) -> None:
+    """Records nothing."""
+
+
+def _measure_sensors() -> float:
+    sensors = Sensors("here", lambda _: None)
+    started_cpu_s, started_at = time.process_time(), time.perf_counter()
+    time.sleep(SENSORS_S)
+    sensors.close()
+    return (time.process_time() - started_cpu_s) / (time.perf_counter() - started_at)
+
+
+def _profile(data: Path, run: Path, recipe: str) -> tuple[float, float]:
+    """Time of kernels in a step, and its FLOPs by torch's counter."""
+    profiler: Any = None
+    kernels_s = 0.0
+    first = WARM_UP + TURN_STEPS
+
+    def watch(_trainer: Trainer, done: int) -> None:
+        nonlocal profiler, kernels_s
+        if done == first:
+            torch.cuda.synchronize()
+            profiler = profile(activities=[ProfilerActivity.CUDA])
+            profiler.start()
+        elif done == first + PROFILED_STEPS:
+            torch.cuda.synchronize()
+            profiler.stop()
+            kernels_s = _union_s(profiler) / PROFILED_STEPS
+
+    _train(data, run, recipe, first + PROFILED_STEPS + UNPROFILED_STEPS, watch)
+    done = [event for event in RunFolder(run).events() if isinstance(event, StepDone)]
+    steps = done[first : first + PROFILED_STEPS]
+    tokens = statistics.fmean(step.source_tokens + step.target_tokens for step in steps)
+    return kernels_s, tokens * _flops_per_token(data, recipe)
+
+
+def _union_s(profiler: Any) -> float:
+    """Time in which at least one kernel ran."""
+    spans = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in profiler.events()
+        if event.device_type.name == "CUDA"
+    )
+    total_us, until = 0.0, float("-inf")
+    for start, end in spans:
+        total_us += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total_us / 1e6
+
+
+def _flops_per_token(data: Path, recipe: str) -> float:
+    """Counted by torch over pairs of the corpus one by one, so that nothing is padded."""
+    dataset = DataSet(data)
+    # With dropout of attention weights, torch multiplies explicitly and recomputes nothing in the backward pass.
+    settings = resolve(recipe, ["model.attention_dropout=0.1"]).settings
+    architecture = Architecture(vocabulary=dataset.tokenizer.padded_vocab_size, **settings.model.model_dump())
+    model = Transformer(architecture).train()
+    draw_seeds(seed_dropout(model, torch.device("cpu")), run_seed=1, step=1)
+    lengths = dataset.pairs("train").lengths()
+    sample = [(int(source), int(target)) for source, target in lengths[:: len(lengths) // COUNTED_PAIRS]]
+    with FlopCounterMode(display=False) as counter:
+        for source, target in islice(sample, COUNTED_PAIRS):
+            packed = [pack_sentences([[5] * length]) for length in (source, target)]
+            loss, _ = model(Batch(packed[0], packed[1], torch.full((target,), 7)))
+            loss.backward()
+    counted = sample[:COUNTED_PAIRS]
+    # The counter does not know `addmm_`, with which the loss adds up the gradient of the output matrix.
+    output_gradient = sum(2 * target * architecture.vocabulary * architecture.d_model for _, target in counted)
+    return (counter.get_total_flops() + output_gradient) / sum(source + target for source, target in counted)
