@@ -128,12 +128,6 @@ UNSEEN_CASES = (
 )  # fmt: skip
 
 
-def add_case_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cases", nargs="+", metavar="NAME", help="only these runs of gpu-diagnoses")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the events of the runs of gpu-diagnoses here")
-    parser.add_argument("--rejudge", type=Path, metavar="FOLDER", help="judge runs kept earlier; needs no GPU")
-
-
 def measure_gpu_diagnoses(
     section: str, cases: Sequence[GpuCase], options: argparse.Namespace, corpora: Path
 ) -> Iterator[Figure]:

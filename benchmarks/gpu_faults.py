@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,10 @@ def matrix_products(size: int) -> Iterator[None]:
     """Another process that multiplies matrices on the GPU without a pause."""
     with tempfile.TemporaryDirectory() as folder:
         mark = Path(folder) / "started"
-        with _children([lambda: _multiply(size, mark)]):
+        with _children([lambda: _multiply(size, mark)]) as (process,):
             deadline = time.monotonic() + START_S
             while not mark.exists():
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or not process.is_alive():
                     raise NotPossibleError("the other process does not start")
                 time.sleep(0.1)
             yield
@@ -130,12 +131,12 @@ def locked_clocks(mhz: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _children(targets: list[Callable[[], None]]) -> Iterator[None]:
-    processes = [FORK.Process(target=target, daemon=True) for target in targets]
+def _children(targets: list[Callable[[], None]]) -> Iterator[list[BaseProcess]]:
+    processes: list[BaseProcess] = [FORK.Process(target=target, daemon=True) for target in targets]
     for process in processes:
         process.start()
     try:
-        yield
+        yield processes
     finally:
         for process in processes:
             process.kill()

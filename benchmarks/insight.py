@@ -9,8 +9,8 @@ On a machine with a GPU, which needs none of these, in calls of under ten minute
 
     python -m benchmarks.insight [--corpora ../shared/data] --only gpu-parts gpu-mfu gpu-telemetry
     python -m benchmarks.insight --only gpu-checkpoints gpu-eta gpu-forecasts
-    python -m benchmarks.insight --only gpu-diagnoses --keep FOLDER [--cases NAME...]
-    python -m benchmarks.insight --only gpu-unseen-diagnoses --keep FOLDER
+    python -m benchmarks.insight --keep FOLDER [--cases NAME...] --only gpu-diagnoses
+    python -m benchmarks.insight --keep FOLDER --only gpu-unseen-diagnoses
 
 The last two keep the runs, so that changed rules can judge them again anywhere: `--rejudge FOLDER` instead of `--keep`.
 """
@@ -38,7 +38,7 @@ from benchmarks.corpora import CORPORA, prepare_demo
 from benchmarks.diagnosis_cases import CASES, TUNED, UNSEEN, CaseRuns, train_locally
 from benchmarks.diagnosis_scores import judge_runs
 from benchmarks.gpu_checkpoints import measure_gpu_checkpoints
-from benchmarks.gpu_diagnosis_cases import TUNED_CASES, UNSEEN_CASES, add_case_options, measure_gpu_diagnoses
+from benchmarks.gpu_diagnosis_cases import TUNED_CASES, UNSEEN_CASES, measure_gpu_diagnoses
 from benchmarks.gpu_forecasts import measure_gpu_eta, measure_gpu_forecasts
 from benchmarks.gpu_step_parts import PART_FIELDS, measure_gpu_parts, sum_outside_s
 from benchmarks.gpu_telemetry import measure_gpu_mfu, measure_gpu_telemetry
@@ -92,7 +92,9 @@ def main() -> None:
     case_sections = {"gpu-diagnoses": TUNED_CASES, "gpu-unseen-diagnoses": UNSEEN_CASES}
     parser = make_parser(__doc__, [*sections, *gpu_sections, *case_sections], sections)
     parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora of the GPU sections")
-    add_case_options(parser)
+    parser.add_argument("--cases", nargs="+", metavar="NAME", help="only these runs of gpu-diagnoses")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the events of the runs of gpu-diagnoses here")
+    parser.add_argument("--rejudge", type=Path, metavar="FOLDER", help="judge runs kept earlier; needs no GPU")
     options = parser.parse_args()
     for name, cases in case_sections.items():
         gpu_sections[name] = partial(measure_gpu_diagnoses, name, cases, options)
