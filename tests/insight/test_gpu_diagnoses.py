@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.events import HostSampled, StepDone
+from dragoman.events import HostSampled, RunStarted, StepDone
 from dragoman.insight.answer import Answer
 from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
@@ -169,6 +169,16 @@ def test_the_processes_on_gpus_of_others_do_not_count():
     assert warnings(build_history(both)) == set()
 
 
+def test_workers_of_the_run_that_share_a_gpu_are_no_other_process():
+    changes = {"readings": HIDDEN, "peak": 400e12}
+    recorded = [
+        replace(event, workers=["worker 0 on a", "worker 1 on a"]) if isinstance(event, RunStarted) else event
+        for event in gpu_run(BASE, **changes)
+    ]
+    assert warnings(build_history(recorded)) == set()
+    assert warnings(build_history(gpu_run(BASE, **changes))) == {"shared-gpu"}
+
+
 def test_the_remedy_for_a_small_batch_names_a_size_that_is_not_small():
     gpu_step = H200_STEPS["transformer-big, small batch"]
     found = diagnosis(build_history(gpu_run(gpu_step)), "small-batch")
@@ -189,8 +199,8 @@ def test_data_wait_is_explained_by_disks_or_cores_if_they_are_busy(reading, reme
     assert remedy in diagnosis(build_history(recorded), "input").remedy
 
 
-def test_a_jump_of_compute_times_needs_a_gpu_that_python_keeps_busy():
-    steps = [event for event in gpu_run(BASE, change=slower_from(300)) if isinstance(event, StepDone)]
+def test_a_jump_of_compute_times_needs_a_gpu_that_is_kept_busy():
+    steps = build_history(gpu_run(BASE, change=slower_from(300))).steady_steps
     assert compute_jump(steps) == pytest.approx(2, rel=0.1)
-    assert compute_jump([replace(step, host_s=step.step_s) for step in steps]) == 1.0
+    assert compute_jump([replace(step, step_s=2 * step.step_s) for step in steps]) == 1.0
     assert compute_jump(steps[:40]) == 1.0

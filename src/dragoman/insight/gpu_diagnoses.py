@@ -29,6 +29,8 @@ THROTTLE_LIMIT = 0.20
 """Part of the time in which heat may lower a GPU's clocks."""
 COMPUTE_JUMP = 1.5
 """Factor between the fastest and the slowest part of a run, computing the same."""
+ALWAYS_BUSY = 0.8
+"""Part of step time in which a GPU must work, if the times of its steps are to be compared."""
 JUMP_WINDOWS, MIN_WINDOW_STEPS = 8, 10
 
 
@@ -101,7 +103,9 @@ def _shared_gpu(history: RunHistory) -> Iterator[Answer]:
         measured = [gpu["other_use"] for gpu in gpus if gpu.get("other_use") is not None]
         others = max(gpu.get("other_processes", 0) for gpu in gpus)
         is_visible = any(gpu.get("own_processes") for gpu in gpus)
-        signs = _signs_of_slowness(history, gpus)
+        # Workers of this run that share a GPU slow each other down.
+        workers = sum(worker.endswith(f" on {host}") for worker in history.workers)
+        signs = _signs_of_slowness(history, gpus) if workers <= len({gpu["index"] for gpu in gpus}) else []
         confidence: Confidence = "measured"
         if is_visible and measured:
             if fmean(measured) < NOTICEABLE_WAIT:
@@ -140,12 +144,12 @@ def _signs_of_slowness(history: RunHistory, gpus: Sequence[GpuReading]) -> list[
 
 
 def compute_jump(steps: Sequence[StepDone]) -> float:
-    """Compute time of the slowest part of a run relative to the fastest; 1 if there are few steps or Python was late.
+    """Compute time of the slowest part of a run relative to the fastest; 1 if there are few steps or the GPU waits.
 
-    Times of a GPU that waits for Python depend on the CPU.
+    The times of a GPU that waits, for data or for Python, depend on the CPU.
     """
-    window = len(steps) // JUMP_WINDOWS
-    if window < MIN_WINDOW_STEPS or mean_part_s(steps, "host-bound") > NOTICEABLE_WAIT * mean_of(steps, "step_s"):
+    window, busy_s = len(steps) // JUMP_WINDOWS, mean_part_s(steps, "compute") + mean_part_s(steps, "optimizer update")
+    if window < MIN_WINDOW_STEPS or busy_s < ALWAYS_BUSY * mean_of(steps, "step_s"):
         return 1.0
     times_s = [step.compute_s / max(step.share, 1e-9) for step in steps]
     medians = [median(times_s[n * window : (n + 1) * window]) for n in range(JUMP_WINDOWS)]
