@@ -23,6 +23,7 @@ from typing import Any
 from tests.system.hosts import Hosts
 
 from benchmarks.command_line import NEVER, NO_EVALUATION, dragoman_command, run_dragoman
+from benchmarks.diagnosis_scores import JudgedRun
 from benchmarks.host_runs import EQUAL_SHARES, HostLauncher
 from dragoman.corpus import demo
 from dragoman.corpus.shards import Pairs
@@ -100,6 +101,10 @@ class RunDiagnosis:
     warnings: set[str]
     trained: str
 
+    @property
+    def text(self) -> str:
+        return ", ".join(sorted(self.warnings)) or "no warnings"
+
     @classmethod
     def of(cls, folder: RunFolder) -> "RunDiagnosis":
         history = read_history(folder.path)
@@ -117,8 +122,10 @@ class DiagnosisCase:
     trained: str = ""
     """Expected beginning of the answer whether the model is trained, if the case is about that."""
 
-    def matches(self, diagnosis: RunDiagnosis) -> bool:
-        return diagnosis.warnings == self.warnings and diagnosis.trained.startswith(self.trained)
+    def judge(self, diagnosis: RunDiagnosis) -> JudgedRun:
+        is_right = diagnosis.warnings == self.warnings and diagnosis.trained.startswith(self.trained)
+        text = diagnosis.text + (f', "{diagnosis.trained[:12]}..."' if self.trained else "")
+        return JudgedRun(self.name, self.warnings, frozenset(diagnosis.warnings), is_right, text)
 
 
 def train_locally(

@@ -41,10 +41,15 @@ class ForkedCommand:
         return text
 
 
-def start_forked(output: Path, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> ForkedCommand:
-    """Start a command, with more environment variables where given."""
+def start_forked(
+    output: Path,
+    *arguments: str | Path,
+    environment: Mapping[str, str] | None = None,
+    before: Callable[[], None] = lambda: None,
+) -> ForkedCommand:
+    """Start a command, with more environment variables where given. Its process calls `before` first."""
     words = [str(word) for word in arguments]
-    process = FORK.Process(target=_run, args=(output, words, dict(environment or {})))
+    process = FORK.Process(target=_run, args=(output, words, dict(environment or {}), before))
     process.start()
     return ForkedCommand(words[0], process, output)
 
@@ -54,8 +59,9 @@ def run_forked(output: Path, *arguments: str | Path) -> str:
     return start_forked(output, *arguments).wait()
 
 
-def _run(output: Path, words: list[str], environment: dict[str, str]) -> None:
+def _run(output: Path, words: list[str], environment: dict[str, str], before: Callable[[], None]) -> None:
     os.environ.update(environment)
+    before()
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(file, stream)

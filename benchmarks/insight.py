@@ -9,6 +9,10 @@ On a machine with a GPU, which needs none of these, in calls of under ten minute
 
     python -m benchmarks.insight [--corpora ../shared/data] --only gpu-parts gpu-mfu gpu-telemetry
     python -m benchmarks.insight --only gpu-checkpoints gpu-eta gpu-forecasts
+    python -m benchmarks.insight --keep FOLDER [--cases NAME...] --only gpu-diagnoses
+    python -m benchmarks.insight --keep FOLDER --only gpu-unseen-diagnoses
+
+The last two keep the runs, so that changed rules can judge them again anywhere: `--rejudge FOLDER` instead of `--keep`.
 """
 
 import contextlib
@@ -19,7 +23,8 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +36,9 @@ from tests.system.hosts import Hosts
 from benchmarks.command_line import NO_EVALUATION, dragoman_command, make_parser, run_dragoman
 from benchmarks.corpora import CORPORA, prepare_demo
 from benchmarks.diagnosis_cases import CASES, TUNED, UNSEEN, CaseRuns, train_locally
+from benchmarks.diagnosis_scores import judge_runs
 from benchmarks.gpu_checkpoints import measure_gpu_checkpoints
+from benchmarks.gpu_diagnosis_cases import TUNED_CASES, UNSEEN_CASES, measure_gpu_diagnoses
 from benchmarks.gpu_forecasts import measure_gpu_eta, measure_gpu_forecasts
 from benchmarks.gpu_step_parts import PART_FIELDS, measure_gpu_parts, sum_outside_s
 from benchmarks.gpu_telemetry import measure_gpu_mfu, measure_gpu_telemetry
@@ -74,7 +81,7 @@ def main() -> None:
         "telemetry": measure_telemetry,
         "report": measure_report,
     }
-    gpu_sections = {
+    gpu_sections: dict[str, Callable[[Path], Iterator[Figure]]] = {
         "gpu-parts": measure_gpu_parts,
         "gpu-mfu": measure_gpu_mfu,
         "gpu-telemetry": measure_gpu_telemetry,
@@ -82,9 +89,15 @@ def main() -> None:
         "gpu-eta": measure_gpu_eta,
         "gpu-forecasts": measure_gpu_forecasts,
     }
-    parser = make_parser(__doc__, [*sections, *gpu_sections], sections)
+    case_sections = {"gpu-diagnoses": TUNED_CASES, "gpu-unseen-diagnoses": UNSEEN_CASES}
+    parser = make_parser(__doc__, [*sections, *gpu_sections, *case_sections], sections)
     parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora of the GPU sections")
+    parser.add_argument("--cases", nargs="+", metavar="NAME", help="only these runs of gpu-diagnoses")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the events of the runs of gpu-diagnoses here")
+    parser.add_argument("--rejudge", type=Path, metavar="FOLDER", help="judge runs kept earlier; needs no GPU")
     options = parser.parse_args()
+    for name, cases in case_sections.items():
+        gpu_sections[name] = partial(measure_gpu_diagnoses, name, cases, options)
     if names := [name for name in options.only if name in gpu_sections]:
         print_figures("insight", (figure for name in names for figure in gpu_sections[name](options.corpora)))
     if names := [name for name in options.only if name in sections]:
@@ -105,17 +118,7 @@ def measure_unseen_diagnoses(data: Path) -> Iterator[Figure]:
 
 def _judge_diagnoses(runs: CaseRuns, name: str) -> Iterator[Figure]:
     """Compare the warnings about each known run with the expected ones."""
-    right = 0
-    for case in CASES:
-        found = case.make_run(runs)
-        parts = sorted(found.warnings) or ["no warnings"]
-        if case.trained:
-            parts.append(f'"{found.trained[:12]}..."')
-        is_right = case.matches(found)
-        right += is_right
-        text = ", ".join(parts) + ("" if is_right else ": WRONG")
-        yield Figure(f"diagnosis, {name}: {case.name}", text, "right", is_right)
-    yield Figure(f"diagnoses that are right, {name}", f"{right} of {len(CASES)}", "all", right)
+    return judge_runs((case.judge(case.make_run(runs)) for case in CASES), name, "all")
 
 
 def measure_doctor(data: Path) -> Iterator[Figure]:

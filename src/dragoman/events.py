@@ -96,6 +96,8 @@ class HostSampled(Event):
     """Length of the sampled period."""
     cpu_use: float
     """Mean use of all cores, from 0 to 1."""
+    io_wait: float = 0.0
+    """Part of the cores' time in which they were idle, waiting for a disk; 0 in older logs."""
     memory_used_bytes: int
     memory_bytes: int
     disk_read_bytes: int
@@ -103,7 +105,7 @@ class HostSampled(Event):
     interfaces: list[dict[str, Any]]
     """Network interfaces: name, bytes received and sent, nominal bits per second."""
     gpus: list[dict[str, Any]]
-    """GPUs: index, name, use, memory, power, temperature, clock, and the reasons for lowered clocks."""
+    """GPUs: index, name, use, memory, power, temperature, clocks, reasons for lowered clocks, other processes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Synthetic runs: the events that a run of a certain kind would have recorded."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -112,6 +112,98 @@ def host_sample(host: str, step: int, **gpu: Any) -> events.HostSampled:
         at_s=1.7e9 + step, host=host, span_s=10.0, cpu_use=0.4, memory_used_bytes=10**9, memory_bytes=10**10,
         disk_read_bytes=0, disk_written_bytes=0, interfaces=[interface], gpus=[{**reading, **gpu}],
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GpuStep:
+    """A recipe on an H200, and the parts of its step."""
+
+    recipe: str
+    parameters: int
+    tokens: int
+    """Of a batch, on each side."""
+    compute_s: float
+    optimizer_s: float
+    host_s: float = 0.0
+    data_s: float = 0.0001
+    evaluation_s: float = 1.0
+    stall_s: float = 0.02
+
+    @property
+    def step_s(self) -> float:
+        return self.compute_s + self.optimizer_s + self.host_s + self.data_s
+
+
+H200_STEPS = {
+    "tiny": GpuStep("tiny", 2_300_000, 2_000, 0.0013, 0.0014, 0.0021),
+    "small": GpuStep("small", 9_500_000, 4_096, 0.0041, 0.0019, 0.0020),
+    "transformer-base": GpuStep("transformer-base", 61_000_000, 25_600, 0.0242, 0.0025, 0.0004),
+    "modern": GpuStep("modern", 61_000_000, 25_600, 0.0270, 0.0050, 0.0002),
+    "transformer-big": GpuStep("transformer-big", 210_000_000, 25_000, 0.0750, 0.0040, 0.0002),
+    "transformer-big, small batch": GpuStep("transformer-big", 210_000_000, 1_000, 0.0095, 0.0030, 0.0005),
+    "transformer-base, small batch": GpuStep("transformer-base", 61_000_000, 1_000, 0.0042, 0.0019, 0.0020),
+}
+"""Measured steps of single workers, or estimates from them."""
+
+
+def gpu_run(
+    gpu_step: GpuStep,
+    steps: int = 600,
+    *,
+    change: Callable[[StepDone], StepDone] = lambda done: done,
+    readings: Mapping[str, Any] | None = None,
+    peak: float = 780e12,
+    compile_s: float = 20.0,
+    evaluate_every: int = 200,
+    overrides: Sequence[str] = (),
+) -> list[Event]:
+    """A run of one worker on an H200, whose first steps compile; sensor readings every ten seconds."""
+    settings = resolve(gpu_step.recipe, [f"training.steps={steps}", *overrides]).settings
+    now, random = 1.7e9, Random(3)
+    flops = 6 * gpu_step.parameters
+    recorded: list[Event] = [
+        events.PeakMeasured(at_s=now - 1, flops_per_s=peak, device="NVIDIA H200", precision="bf16", spread=0.01),
+        events.RunStarted(
+            at_s=now, run="gpu", version="1", torch_version="2", world_size=1, workers=["worker 0 on a"],
+            device="NVIDIA H200", host="a", parameters=gpu_step.parameters, precision="bf16", data_hash="d",
+            resumed_step=0, session_at_s=now, total_steps=steps, flops_per_source_token=flops // 3,
+            flops_per_target_token=flops - flops // 3, settings=settings.model_dump(mode="json"),
+        ),
+    ]  # fmt: skip
+    for number in range(1, steps + 1):
+        compiling_s = compile_s / 2 if number <= 2 else 0.0
+        jitter = random.uniform(0.97, 1.03)
+        done = change(
+            StepDone(
+                step=number, epoch=0, batch=number, loss=power_law(number) + 1, nll=power_law(number),
+                gradient_norm=1.0, learning_rate=0.001, source_tokens=gpu_step.tokens - 200,
+                target_tokens=gpu_step.tokens, pairs=900, step_s=gpu_step.step_s * jitter + compiling_s,
+                data_s=gpu_step.data_s * jitter, compute_s=gpu_step.compute_s * jitter,
+                optimizer_s=gpu_step.optimizer_s * jitter, host_s=gpu_step.host_s * jitter, compile_s=compiling_s,
+                micro_batches=1,
+            )
+        )  # fmt: skip
+        now += done.step_s
+        recorded.append(replace(done, at_s=now))
+        if number % evaluate_every == 0 or number == steps:
+            now += gpu_step.evaluation_s
+            done_s = gpu_step.evaluation_s
+            recorded.append(replace(evaluation(number, power_law(number), 30.0, now), evaluation_s=done_s))
+            now += gpu_step.stall_s
+            recorded.append(checkpoint(number, gpu_step.stall_s, now))
+    for reading_s in range(10, int(now - 1.7e9) + 10, 10):
+        sample = host_sample("a", reading_s, **{**HEALTHY_H200, **(readings or {})})
+        recorded.append(replace(sample, at_s=min(now, 1.7e9 + reading_s), memory_bytes=10**12))
+    recorded.append(events.RunEnded(at_s=now, step=steps, reason="finished", elapsed_s=now - 1.7e9))
+    return recorded
+
+
+HEALTHY_H200 = {
+    "name": "NVIDIA H200", "use": 0.95, "memory_use": 0.4, "memory_used_bytes": 20 * 10**9,
+    "memory_bytes": 150 * 10**9, "power_w": 550.0, "power_limit_w": 700.0, "temperature_c": 55.0, "clock_mhz": 1900.0,
+    "max_clock_mhz": 1980.0, "throttled": [], "own_processes": 1, "other_processes": 0, "other_memory_bytes": 0,
+    "other_use": 0.0,
+}  # fmt: skip
 
 
 def write_run(folder: Path, recorded: Sequence[Event]) -> Path:

@@ -48,11 +48,12 @@ def test_the_traffic_of_the_busiest_interface_is_compared_with_its_nominal_speed
     assert any(line.startswith("b: eth0 sent") and expected in line for line in answer(history, "network").evidence)
 
 
-def test_device_use_is_busy_time_and_mfu_and_the_longest_wait():
+def test_device_use_is_busy_time_and_mfu_and_the_longest_wait_and_the_bound():
     history = build_history([*synthetic_run(step=network_bound), host_sample("b", 3)])
     found = answer(history, "devices")
-    assert found.text == "GPU busy 4 % of the time; MFU 0 % (0.44 of 200 TFLOP/s); communication 95 %."
-    assert any("the driver reports 100 %" in line for line in found.evidence)
+    use = "GPU busy 4 % of the time (100 % by the driver); MFU 0 % (0.44 of 200 TFLOP/s); communication 95 %"
+    assert found.text == f"{use}; bound by communication."
+    assert found.evidence[-1] == "the step is bound by communication: it waits for the exchange for 95 % of the step"
 
 
 def test_a_falling_validation_loss_gets_a_forecast():

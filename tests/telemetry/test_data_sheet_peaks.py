@@ -2,7 +2,12 @@ import re
 
 import pytest
 
-from dragoman.telemetry.data_sheet_peaks import DATA_SHEET_TFLOPS, find_data_sheet_peak
+from dragoman.telemetry.data_sheet_peaks import (
+    DATA_SHEET_GIGABYTES_PER_S,
+    DATA_SHEET_TFLOPS,
+    find_data_sheet_bandwidth,
+    find_data_sheet_peak,
+)
 
 NAMES = [
     "NVIDIA GB200", "NVIDIA B200", "NVIDIA H200", "NVIDIA H200 NVL", "NVIDIA GH200 480GB", "NVIDIA H100 80GB HBM3",
@@ -26,6 +31,7 @@ OTHERS = [
 def test_each_name_has_one_entry_and_each_entry_a_name(name):
     short = re.sub("NVIDIA |GeForce |Tesla ", "", name)
     assert sum(re.fullmatch(pattern, short) is not None for pattern in DATA_SHEET_TFLOPS) == 1
+    assert sum(re.fullmatch(pattern, short) is not None for pattern in DATA_SHEET_GIGABYTES_PER_S) == 1
     assert find_data_sheet_peak(name, "fp32") > 1e12
 
 
@@ -37,6 +43,13 @@ def test_every_entry_is_reached_by_a_name():
 @pytest.mark.parametrize("name", OTHERS)
 def test_slower_relatives_are_not_taken_for_a_known_device(name):
     assert find_data_sheet_peak(name, "fp32") is None
+    assert find_data_sheet_bandwidth(name) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_at_the_bandwidth_of_every_device_a_product_needs_tens_of_operations_a_byte(name):
+    intensity = find_data_sheet_peak(name, "fp16") / find_data_sheet_bandwidth(name)
+    assert 20 < intensity < 600, "another order of magnitude would be a wrong unit"
 
 
 @pytest.mark.parametrize("peaks", DATA_SHEET_TFLOPS.values(), ids=DATA_SHEET_TFLOPS)

@@ -1,3 +1,4 @@
+import os
 import time
 from types import SimpleNamespace
 
@@ -44,13 +45,24 @@ class FakeNvml:
     """A fake of the NVML calls that are used."""
 
     class NVMLError(Exception):
-        pass
+        value = 3
 
     NVML_TEMPERATURE_GPU = NVML_CLOCK_SM = 0
+    NVML_ERROR_NOT_FOUND = 6
+    nvmlClocksThrottleReasonApplicationsClocksSetting = 2  # noqa: N815
     nvmlClocksThrottleReasonSwPowerCap = 4  # noqa: N815
     nvmlClocksThrottleReasonSwThermalSlowdown = 32  # noqa: N815
     nvmlClocksThrottleReasonHwThermalSlowdown = 64  # noqa: N815
     nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 128  # noqa: N815
+
+    def __init__(self, processes=(), samples=None):
+        self.processes = [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in processes]
+        self.samples = samples
+
+    def process_utilisation(self, handle, since_us):
+        if self.samples is None:
+            raise self.NVMLError
+        return [SimpleNamespace(pid=pid, timeStamp=at_us, smUtil=use) for pid, at_us, use in self.samples]
 
     def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
         return index
@@ -62,17 +74,21 @@ class FakeNvml:
         return {
             "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=5, total=10),
             "nvmlDeviceGetName": lambda handle: "GPU",
-            "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=75),
+            "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=75, memory=40),
             "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 700_000,
             "nvmlDeviceGetTemperature": lambda handle, kind: 60,
             "nvmlDeviceGetClockInfo": lambda handle, kind: 1900,
+            "nvmlDeviceGetMaxClockInfo": lambda handle, kind: 1980,
             "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: 4 | 64 | 1,
+            "nvmlDeviceGetComputeRunningProcesses": lambda handle: self.processes,
+            "nvmlDeviceGetProcessUtilization": self.process_utilisation,
         }[name]
 
 
 def test_a_gpu_reading_has_all_sensors_and_the_throttle_reasons():
     reading = Gpu(FakeNvml(), 0).read()
-    assert reading["use"] == pytest.approx(0.75)
+    assert (reading["use"], reading["memory_use"]) == pytest.approx((0.75, 0.4))
+    assert (reading["clock_mhz"], reading["max_clock_mhz"]) == (1900, 1980)
     assert reading["power_limit_w"] == 700
     assert reading["power_w"] == 0, "a missing sensor reads zero"
     assert reading["throttled"] == ["power cap", "heat"], "an idle GPU is not throttled"
@@ -80,7 +96,23 @@ def test_a_gpu_reading_has_all_sensors_and_the_throttle_reasons():
 
 def test_gpu_readings_are_merged():
     reading = Gpu(FakeNvml(), 0).read()
-    merged = merge_gpu_readings([reading, {**reading, "use": 0.25, "memory_used_bytes": 7, "throttled": []}])
+    later = {**reading, "use": 0.25, "memory_used_bytes": 7, "throttled": [], "other_processes": 2, "other_use": 0.3}
+    merged = merge_gpu_readings([reading, later])
     assert merged["use"] == pytest.approx(0.5)
     assert merged["memory_used_bytes"] == 7
     assert merged["throttled"] == ["heat", "power cap"]
+    assert merged["other_processes"] == 2
+    assert merged["other_use"] == 0.3, "readings without the sensor do not count"
+    assert merged.keys() == reading.keys()
+
+
+def test_the_processes_of_others_are_told_from_this_one():
+    own, other = os.getpid(), os.getppid()
+    reading = Gpu(FakeNvml([(own, 100), (other, 30)], [(own, 1, 70), (other, 1, 20), (other, 2, 40)]), 0).read()
+    assert (reading["own_processes"], reading["other_processes"], reading["other_memory_bytes"]) == (1, 1, 30)
+    assert reading["other_use"] == pytest.approx(0.3)
+
+
+def test_a_driver_that_measures_no_processes_gives_none():
+    reading = Gpu(FakeNvml([(os.getpid(), None)]), 0).read()
+    assert (reading["own_processes"], reading["other_processes"], reading["other_use"]) == (1, 0, None)

@@ -6,14 +6,17 @@ from statistics import fmean
 
 from dragoman import events
 from dragoman.insight.answer import Answer
+from dragoman.insight.gpu_diagnoses import diagnose_gpus
 from dragoman.insight.run_history import RunHistory
-from dragoman.insight.step_breakdown import mean_of, mean_part_s, measured_steps
+from dragoman.insight.step_breakdown import (
+    NOTICEABLE_WAIT,
+    mean_of,
+    mean_part_s,
+    measured_steps,
+    time_after_compiling,
+)
 from dragoman.number_format import count, percent, size, span
 
-NOTICEABLE_WAIT = 0.10
-"""Part of step time from which a wait is reported."""
-BOTTLENECK_WAIT = 0.25
-"""Part of step time from which a wait is the bottleneck."""
 MIN_EXCHANGES = 5
 """Exchanges that the diagnosis of a straggler needs."""
 STRAGGLER_CONSISTENCY = 0.7
@@ -24,21 +27,27 @@ CHECKPOINT_STALL_LIMIT = 0.05
 """Part of a run's time that checkpoint stalls may take."""
 COMPILE_LIMIT = 0.05
 """Part of step time, after the first steps, that compiling may take."""
+MIN_COMPILING_STEPS = 6
+"""Steps that compile, to be more than the first passes of a few sizes: two for each."""
 MIN_EVALUATIONS = 5
 """Evaluations that a diagnosis of their cost needs."""
 EVALUATION_LIMIT = 0.30
 """Part of a run's time that evaluations may take."""
 MEMORY_LIMIT = 0.95
 """Part of a machine's memory that may be in use."""
-THROTTLE_LIMIT = 0.20
-"""Part of the time in which heat may lower a GPU's clocks."""
+BUSY_CPU = 0.9
+"""Part of all cores' time from which they are all in use."""
+DISK_WAIT = 0.02
+"""Part of all cores' time in which they wait for a disk. A loader that does nothing else is one core of many."""
+DISK_BYTES_PER_S = 20e6
+"""Reads from a disk that are more than a data set in the page cache needs."""
 
 
 def diagnose(history: RunHistory) -> list[Answer]:
     """All diagnoses of a run, the most severe first."""
     checks: tuple[Callable[[RunHistory], Iterator[Answer]], ...] = (
         _diverging, _drifted_replicas, _lost_workers, _failed_checkpoints, _straggler, _data_wait, _recompiling,
-        _checkpoint_stalls, _evaluation_time, _out_of_memory, _memory_almost_full, _throttled,
+        _checkpoint_stalls, _evaluation_time, _out_of_memory, _memory_almost_full, diagnose_gpus,
     )  # fmt: skip
     return [found for check in checks for found in check(history)]
 
@@ -156,22 +165,44 @@ def _data_wait(history: RunHistory) -> Iterator[Answer]:
     steps = measured_steps(history)
     wait_s, step_s = mean_part_s(steps, "data wait"), mean_of(steps, "step_s")
     if wait_s > NOTICEABLE_WAIT * step_s:
+        evidence, remedy = _explain_data_wait(history)
         yield Answer(
             "input",
             "Does training wait for data?",
             f"Yes: {percent(wait_s / step_s)} of step time.",
-            [f"{wait_s:.3f} s of a {step_s:.3f} s step, steps {steps[0].step:,} to {steps[-1].step:,}"],
-            remedy="Put the data set on a local disk, leave a CPU core free for the data loader, or use larger "
-            "batches.",
+            [f"{wait_s:.3f} s of a {step_s:.3f} s step, steps {steps[0].step:,} to {steps[-1].step:,}", *evidence],
+            remedy=remedy,
             is_warning=True,
         )
+
+
+def _explain_data_wait(history: RunHistory) -> tuple[list[str], str]:
+    """Evidence whether the data loader lacks a CPU core or a faster disk, and the remedy."""
+    readings = [reading for samples in history.host_readings.values() for reading in samples]
+    faster_disk, more_cpu = "put the data set on a local disk", "leave a CPU core free for the data loader"
+    if not readings:
+        return [], f"{faster_disk.capitalize()}, {more_cpu}, or use larger batches."
+    cpu_use, io_wait = mean_of(readings, "cpu_use"), mean_of(readings, "io_wait")
+    bytes_per_s = sum(reading.disk_read_bytes for reading in readings) / sum(reading.span_s for reading in readings)
+    evidence = [
+        f"cores are busy {percent(cpu_use)} of their time, and wait {percent(io_wait)} of it for disks, which read "
+        f"{size(bytes_per_s)}/s"
+    ]
+    if io_wait > DISK_WAIT or bytes_per_s > DISK_BYTES_PER_S:
+        return evidence, f"The disk is slow: {faster_disk}, or use more memory for its cache."
+    if cpu_use > BUSY_CPU:
+        return evidence, f"All cores are busy: {more_cpu}, or start fewer processes there."
+    return evidence, (
+        "Neither its cores nor its disks are busy: check whether the data set is on network storage, and whether this "
+        f"process may use only few cores. Then {faster_disk}, or {more_cpu}."
+    )
 
 
 def _recompiling(history: RunHistory) -> Iterator[Answer]:
     steps = measured_steps(history)
     compile_s, steps_s = sum(step.compile_s for step in steps), sum(step.step_s for step in steps)
-    if compile_s > COMPILE_LIMIT * steps_s > 0:
-        compiling = [step for step in steps if step.compile_s > 0]
+    compiling = [step for step in steps if step.compile_s > 0]
+    if len(compiling) >= MIN_COMPILING_STEPS and compile_s > COMPILE_LIMIT * steps_s:
         yield Answer(
             "compiling",
             "Does torch recompile again and again?",
@@ -185,13 +216,14 @@ def _recompiling(history: RunHistory) -> Iterator[Answer]:
 
 def _checkpoint_stalls(history: RunHistory) -> Iterator[Answer]:
     stall_s = sum(saved.stall_s for saved in history.checkpoints)
-    if len(history.checkpoints) > 1 and stall_s > CHECKPOINT_STALL_LIMIT * history.elapsed_s:
+    run_s = max(stall_s, time_after_compiling(history))
+    if len(history.checkpoints) > 1 and stall_s > CHECKPOINT_STALL_LIMIT * run_s:
         last = history.checkpoints[-1]
         bytes_per_s = last.size_bytes / max(last.write_s, 1e-9)
         yield Answer(
             "checkpoint-stalls",
             "Do checkpoints stall training?",
-            f"Yes: {percent(stall_s / history.elapsed_s)} of the time.",
+            f"Yes: {percent(stall_s / run_s)} of the time.",
             [
                 f"{len(history.checkpoints)} checkpoints stalled training for {span(stall_s)}",
                 f"the last one, {size(last.size_bytes)}, was written at {size(bytes_per_s)}/s",
@@ -202,13 +234,20 @@ def _checkpoint_stalls(history: RunHistory) -> Iterator[Answer]:
 
 
 def _evaluation_time(history: RunHistory) -> Iterator[Answer]:
-    evaluations_s = sum(done.evaluation_s for done in history.evaluations)
-    if len(history.evaluations) >= MIN_EVALUATIONS and evaluations_s > EVALUATION_LIMIT * history.elapsed_s:
+    if len(history.evaluations) < MIN_EVALUATIONS:
+        return
+    first, *others = history.evaluations  # The first one also prepares: on a GPU it captures the search.
+    evaluations_s = sum(done.evaluation_s for done in others)
+    run_s = max(evaluations_s, time_after_compiling(history) - first.evaluation_s)
+    if evaluations_s > EVALUATION_LIMIT * run_s:
         yield Answer(
             "evaluation",
             "Do evaluations take much time?",
-            f"Yes: {percent(evaluations_s / history.elapsed_s)} of the run.",
-            [f"{len(history.evaluations)} evaluations took {span(evaluations_s)} of {span(history.elapsed_s)}"],
+            f"Yes: {percent(evaluations_s / run_s)} of the run.",
+            [
+                f"{len(others)} evaluations took {span(evaluations_s)} of {span(run_s)}, without the first one and "
+                "without compiling"
+            ],
             remedy="Evaluate less often with evaluation.every, or translate fewer sentences with evaluation.sentences.",
             is_warning=True,
         )
@@ -240,21 +279,5 @@ def _memory_almost_full(history: RunHistory) -> Iterator[Answer]:
                 f"Yes: {percent(used)} of {size(readings[-1].memory_bytes)} in use on {host}.",
                 [f"{size(readings[-1].memory_used_bytes)} used at the latest reading"],
                 remedy="Stop other processes there, or start fewer workers on it.",
-                is_warning=True,
-            )
-
-
-def _throttled(history: RunHistory) -> Iterator[Answer]:
-    for host, readings in history.host_readings.items():
-        gpus = [gpu for reading in readings for gpu in reading.gpus]
-        hot = [gpu for gpu in gpus if "heat" in gpu["throttled"]]
-        if gpus and len(hot) > THROTTLE_LIMIT * len(gpus):
-            temperature_c = fmean(gpu["temperature_c"] for gpu in hot)
-            yield Answer(
-                "throttled",
-                "Are GPUs throttled?",
-                f"Yes: on {host}, because of heat, {percent(len(hot) / len(gpus))} of the time.",
-                [f"{temperature_c:.0f} °C and {fmean(gpu['clock_mhz'] for gpu in hot):,.0f} MHz while throttled"],
-                remedy="Improve the cooling, or lower the GPU's power limit.",
                 is_warning=True,
             )

@@ -33,9 +33,20 @@ class DevicePeak:
 
 def describe_flop_utilisation(history: RunHistory, steps: Sequence[StepDone]) -> FlopUtilisation | None:
     """The MFU of these steps; None if no FLOPs were counted or no peak was measured."""
-    flops_per_s = _step_flops(history, steps) / mean_of(steps, "step_s")
+    flops_per_s = mean_step_flops(history, steps) / mean_of(steps, "step_s")
     if not flops_per_s or not history.peaks:
         return None
+    total, origins = find_peak(history, flops_per_s)
+    counted = "with attention scores" if history.started.attention_flops_per_token else "without attention scores"
+    evidence = [f"MFU: FLOPs counted {counted}; {'; '.join(origins)}"]
+    if total is None:
+        return FlopUtilisation(f"MFU not known ({_tera(flops_per_s)})", evidence)
+    ratio = f"{flops_per_s / 1e12:.3g} of {_tera(total)}"
+    return FlopUtilisation(f"MFU {percent(flops_per_s / total)} ({ratio})", evidence)
+
+
+def find_peak(history: RunHistory, flops_per_s: float) -> tuple[float | None, list[str]]:
+    """FLOP/s of all devices, and where they come from; None if not known, or if training does more."""
     peaks = [judge_peak(_with_device(measured, history)) for measured in history.peaks.values()]
     total = _sum_over_workers(peaks, history.started.world_size)
     if total is not None and flops_per_s > total:
@@ -43,12 +54,18 @@ def describe_flop_utilisation(history: RunHistory, steps: Sequence[StepDone]) ->
         reason = f"training did {_tera(flops_per_s)}, more than the measured peak of {_tera(total)}"
         peaks = [data_sheet_peak(_with_device(measured, history), reason) for measured in history.peaks.values()]
         total = _sum_over_workers(peaks, history.started.world_size)
-    counted = "with attention scores" if history.started.attention_flops_per_token else "without attention scores"
-    evidence = [f"MFU: FLOPs counted {counted}; {'; '.join(dict.fromkeys(peak.origin for peak in peaks))}"]
-    if total is None or flops_per_s > total:
-        return FlopUtilisation(f"MFU not known ({_tera(flops_per_s)})", evidence)
-    ratio = f"{flops_per_s / 1e12:.3g} of {_tera(total)}"
-    return FlopUtilisation(f"MFU {percent(flops_per_s / total)} ({ratio})", evidence)
+    origins = list(dict.fromkeys(peak.origin for peak in peaks))
+    return (None if total is None or flops_per_s > total else total), origins
+
+
+def measured_part_of_data_sheet(history: RunHistory) -> float | None:
+    """The measured peak relative to the data sheet's, for the slowest worker; None where there is no data sheet."""
+    parts = []
+    for measured in history.peaks.values():
+        named = _with_device(measured, history)
+        if (expected := find_data_sheet_peak(named.device, named.precision)) is not None:
+            parts.append(named.flops_per_s / expected)
+    return min(parts, default=None)
 
 
 def judge_peak(measured: PeakMeasured) -> DevicePeak:
@@ -82,7 +99,7 @@ def _with_device(measured: PeakMeasured, history: RunHistory) -> PeakMeasured:
     return replace(measured, device=history.started.device, precision=history.started.precision)
 
 
-def _step_flops(history: RunHistory, steps: Sequence[StepDone]) -> float:
+def mean_step_flops(history: RunHistory, steps: Sequence[StepDone]) -> float:
     """FLOPs of a mean step, over all workers."""
     started = history.started
     source_tokens, target_tokens = mean_of(steps, "source_tokens"), mean_of(steps, "target_tokens")

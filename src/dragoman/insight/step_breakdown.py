@@ -3,9 +3,13 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from dragoman.events import StepDone
+from dragoman.events import Event, StepDone
 from dragoman.insight.run_history import RunHistory
 
+NOTICEABLE_WAIT = 0.10
+"""Part of step time from which a wait is reported."""
+BOTTLENECK_WAIT = 0.25
+"""Part of step time from which a wait is the bottleneck."""
 SPEED_WINDOW_STEPS = 1000
 """Latest steps that statements about speed are based on."""
 MIN_SPEED_STEPS = 10
@@ -37,8 +41,8 @@ STEP_PARTS: dict[str, Callable[[StepDone], float]] = {
 """Parts of a step in seconds, in the order in which charts stack them."""
 
 
-def mean_of(steps: Sequence[StepDone], field: str) -> float:
-    """Mean of a field over steps."""
+def mean_of(steps: Sequence[Event], field: str) -> float:
+    """Mean of a field over events, such as steps."""
     return fmean(getattr(step, field) for step in steps) if steps else 0.0
 
 
@@ -51,3 +55,8 @@ def measured_steps(history: RunHistory) -> list[StepDone]:
     """Steps for statements about speed: none if there are too few, or if their parts were not measured."""
     steps = history.steady_steps[-SPEED_WINDOW_STEPS:]
     return steps if len(steps) >= MIN_SPEED_STEPS and mean_of(steps, "compute_s") > 0 else []
+
+
+def time_after_compiling(history: RunHistory) -> float:
+    """Wall time of all sessions without the compiling in their steps, which is most of a short run on a GPU."""
+    return max(0.0, history.elapsed_s - sum(map(separate_compile_s, history.steps)))

@@ -1,11 +1,15 @@
-"""Peak FLOP/s of GPUs by name, from NVIDIA's data sheets and architecture white papers, to check measurements against.
+"""Peak FLOP/s and memory bandwidth of GPUs by name, from NVIDIA's data sheets and architecture white papers.
 
-Dense products, without structured sparsity, at the rated boost clock; half precision accumulates in float32.
+Measurements are checked against the FLOP/s: dense products, without structured sparsity, at the rated boost clock; half
+precision accumulates in float32. The bandwidth is that of the GPU's own memory, and is not measured.
 """
 
 import re
+from collections.abc import Mapping
+from typing import TypeVar
 
-TERA = 1e12
+T = TypeVar("T")
+GIGA, TERA = 1e9, 1e12
 
 
 def _tensor_cores(half: float, tf32: float, fp32: float) -> dict[str, float]:
@@ -53,6 +57,39 @@ DATA_SHEET_TFLOPS: dict[str, dict[str, float]] = {
     r"T4": _without_bf16(65, 8.1),
 }  # fmt: skip
 """TFLOP/s by precision and by the whole name of the device, without its brand."""
+DATA_SHEET_GIGABYTES_PER_S: dict[str, float] = {
+    r"GB200|B200": 8000,
+    r"H200( NVL)?|GH200 144G HBM3e": 4800,
+    r"GH200 480GB|H20": 4000,
+    r"H100 NVL": 3900,
+    r"H100 80GB HBM3|H800": 3350,
+    r"H100 PCIe": 2000,
+    r"A[18]00-SXM4-80GB( LC)?": 2039,
+    r"A[18]00 80GB PCIe( LC)?": 1935,
+    r"A100-(SXM4|PCIE|PG509)-(40GB|64GB|200)( LC)?": 1555,
+    r"A30": 933,
+    r"A40": 696,
+    r"A10G?": 600,
+    r"A2": 200,
+    r"L4": 300,
+    r"L40S?": 864,
+    r"RTX A[65]000": 768,
+    r"RTX A4000": 448,
+    r"RTX 6000 Ada Generation": 960,
+    r"RTX 3080": 760,
+    r"RTX 3090": 936,
+    r"RTX 3090 Ti": 1008,
+    r"RTX 4080": 717,
+    r"RTX 4090": 1008,
+    r"RTX 5080": 960,
+    r"RTX 5090": 1792,
+    r"V100-(SXM[23]|PCIE|FHHL)-(16|32)GB(-LS)?": 900,
+    r"V100S-PCIE-32GB": 1134,
+    r"P100-(SXM2|PCIE)-16GB": 732,
+    r"P100-PCIE-12GB": 549,
+    r"T4": 320,
+}
+"""GB/s by the whole name of the device, without its brand."""
 _BRANDS = re.compile(r"^(NVIDIA )?(GeForce |Tesla )?")
 
 
@@ -61,6 +98,16 @@ def find_data_sheet_peak(device: str, precision: str) -> float | None:
 
     The whole name must match: laptop GPUs and MIG partitions are slower than the device that their name begins with.
     """
-    name = _BRANDS.sub("", device)
-    tflops = next((peaks for pattern, peaks in DATA_SHEET_TFLOPS.items() if re.fullmatch(pattern, name)), {})
+    tflops = _find(DATA_SHEET_TFLOPS, device) or {}
     return tflops[precision] * TERA if precision in tflops else None
+
+
+def find_data_sheet_bandwidth(device: str) -> float | None:
+    """Bytes a second of the memory of a device with a name as torch gives it; None where it is not in the table."""
+    gigabytes_per_s = _find(DATA_SHEET_GIGABYTES_PER_S, device)
+    return None if gigabytes_per_s is None else gigabytes_per_s * GIGA
+
+
+def _find(table: Mapping[str, T], device: str) -> T | None:
+    name = _BRANDS.sub("", device)
+    return next((entry for pattern, entry in table.items() if re.fullmatch(pattern, name)), None)

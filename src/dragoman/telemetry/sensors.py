@@ -8,19 +8,31 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import psutil
 
 from dragoman.events import Event, HostSampled
+from dragoman.telemetry.gpu_processes import GpuProcesses
 
 READING_INTERVAL_S = 1.0
 EVENT_INTERVAL_S = 10.0
 VIRTUAL_INTERFACES = ("lo", "docker", "br-", "veth", "virbr")
 """Name prefixes of interfaces that lead to no other machine. The interfaces of the test hosts are named otherwise."""
 
-Readings = list[tuple[float, list[dict[str, Any]]]]
-"""CPU use and the readings of all GPUs, once a second."""
+MEANS = ("use", "memory_use", "power_w", "temperature_c", "clock_mhz")
+PEAKS = ("memory_used_bytes", "own_processes", "other_processes", "other_memory_bytes")
+"""Readings of a GPU of which an event has the mean, and the peak."""
+
+
+class Reading(NamedTuple):
+    """The sensors at one moment."""
+
+    cpu_use: float
+    io_wait: float
+    """Part of the time since the last reading in which cores were idle, waiting for a disk."""
+    gpus: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -50,16 +62,17 @@ class Sensors:
         self._thread.join()
 
     def _run(self) -> None:
-        psutil.cpu_percent()  # The first call has nothing to compare with.
-        before, readings = read_counters(), Readings()
+        read_cpu()  # The first call has nothing to compare with.
+        before = read_counters()
+        readings: list[Reading] = []
         while not self._closed.wait(READING_INTERVAL_S):
-            readings.append((psutil.cpu_percent() / 100, [gpu.read() for gpu in self._gpus]))
+            readings.append(Reading(*read_cpu(), [gpu.read() for gpu in self._gpus]))
             if time.monotonic() - before.at_s >= EVENT_INTERVAL_S:
                 before, readings = self._record_event(before, readings), []
         if readings:
             self._record_event(before, readings)
 
-    def _record_event(self, before: Counters, readings: Readings) -> Counters:
+    def _record_event(self, before: Counters, readings: Sequence[Reading]) -> Counters:
         """Record what happened since `before`, and return the counters of now."""
         now = read_counters()
         memory = psutil.virtual_memory()
@@ -67,16 +80,23 @@ class Sensors:
             HostSampled(
                 host=self._host,
                 span_s=now.at_s - before.at_s,
-                cpu_use=sum(use for use, _ in readings) / len(readings),
+                cpu_use=fmean(reading.cpu_use for reading in readings),
+                io_wait=fmean(reading.io_wait for reading in readings),
                 memory_used_bytes=memory.total - memory.available,
                 memory_bytes=memory.total,
                 disk_read_bytes=now.disk_read_bytes - before.disk_read_bytes,
                 disk_written_bytes=now.disk_written_bytes - before.disk_written_bytes,
                 interfaces=traffic(before, now, nominal_speeds()),
-                gpus=[merge_gpu_readings(each) for each in zip(*(gpus for _, gpus in readings), strict=True)],
+                gpus=[merge_gpu_readings(each) for each in zip(*(reading.gpus for reading in readings), strict=True)],
             )
         )
         return now
+
+
+def read_cpu() -> tuple[float, float]:
+    """Parts of the time since the last call in which cores were in use, and in which they waited for a disk."""
+    io_wait = getattr(psutil.cpu_times_percent(), "iowait", 0.0)  # Only Linux tells.
+    return psutil.cpu_percent() / 100, io_wait / 100
 
 
 def read_counters() -> Counters:
@@ -109,17 +129,13 @@ def traffic(before: Counters, now: Counters, speeds: dict[str, float]) -> list[d
 
 
 def merge_gpu_readings(readings: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One GPU's readings as one: means, the peak of memory in use, and every throttle reason that occurred."""
-    last = readings[-1]
-    constant = {key: last[key] for key in ("index", "name", "memory_bytes", "power_limit_w")}
-    means = {
-        key: sum(reading[key] for reading in readings) / len(readings)
-        for key in ("use", "power_w", "temperature_c", "clock_mhz")
-    }
+    """One GPU's readings as one: means, peaks of memory and processes, and every throttle reason that occurred."""
+    measured = [reading["other_use"] for reading in readings if reading["other_use"] is not None]
     return {
-        **constant,
-        **means,
-        "memory_used_bytes": max(reading["memory_used_bytes"] for reading in readings),
+        **{key: readings[-1][key] for key in ("index", "name", "memory_bytes", "power_limit_w", "max_clock_mhz")},
+        **{key: fmean(reading[key] for reading in readings) for key in MEANS},
+        **{key: max(reading[key] for reading in readings) for key in PEAKS},
+        "other_use": fmean(measured) if measured else None,
         "throttled": sorted({reason for reading in readings for reason in reading["throttled"]}),
     }
 
@@ -130,6 +146,7 @@ class Gpu:
     def __init__(self, library: Any, index: int) -> None:
         self._nvml, self._index = library, index
         self._handle = library.nvmlDeviceGetHandleByIndex(index)
+        self._processes = GpuProcesses(library, self._handle)
 
     def read(self) -> dict[str, Any]:
         nvml, handle = self._nvml, self._handle
@@ -138,13 +155,16 @@ class Gpu:
             "index": self._index,
             "name": nvml.nvmlDeviceGetName(handle),
             "use": self._number(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+            "memory_use": self._number(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).memory / 100),
             "memory_used_bytes": int(memory.used),
             "memory_bytes": int(memory.total),
             "power_w": self._number(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
             "power_limit_w": self._number(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000),
             "temperature_c": self._number(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             "clock_mhz": self._number(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            "max_clock_mhz": self._number(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
             "throttled": self._throttled(),
+            **self._processes.read(),
         }
 
     def _number(self, read: Callable[[], float]) -> float:
@@ -155,12 +175,13 @@ class Gpu:
             return 0.0
 
     def _throttled(self) -> list[str]:
-        """Reasons why heat or power lowers the clocks. An idle GPU is not throttled."""
+        """Reasons why the clocks are lowered. An idle GPU is not throttled."""
         nvml = self._nvml
         reasons = {
             "power cap": nvml.nvmlClocksThrottleReasonSwPowerCap,
             "heat": nvml.nvmlClocksThrottleReasonSwThermalSlowdown | nvml.nvmlClocksThrottleReasonHwThermalSlowdown,
             "power brake": nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+            "clock setting": nvml.nvmlClocksThrottleReasonApplicationsClocksSetting,
         }
         try:
             active = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)

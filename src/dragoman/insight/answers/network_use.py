@@ -5,9 +5,15 @@ from dataclasses import replace
 
 from dragoman.events import HostSampled
 from dragoman.insight.answer import Answer, unknown
-from dragoman.insight.diagnoses import BOTTLENECK_WAIT, NOTICEABLE_WAIT
 from dragoman.insight.run_history import RunHistory
-from dragoman.insight.step_breakdown import NOT_MEASURED, mean_of, mean_part_s, measured_steps
+from dragoman.insight.step_breakdown import (
+    BOTTLENECK_WAIT,
+    NOT_MEASURED,
+    NOTICEABLE_WAIT,
+    mean_of,
+    mean_part_s,
+    measured_steps,
+)
 from dragoman.number_format import percent, size
 from dragoman.step_model import RingLink, StepConditions, TcpLink, exchange_method, predict
 
