@@ -244,10 +244,6 @@ class EvaluationDone(Event):
     chrf_signature: str | None
     target_tokens: int
     evaluation_s: float
-    translation_s: float = 0.0
-    """Part of it that translating took; 0 without BLEU, and in older logs."""
-    length_ratio: float = 0.0
-    """Characters of the translations, relative to their references. An untrained model translates without end."""
     samples: list[dict[str, str]]
     """Sample sentences: source, reference, translation."""
 

@@ -98,7 +98,7 @@ def test_work_still_to_come_is_what_the_trainer_will_do(total, evaluate_every, s
         evaluations.remove(step)
     stalls: list[CheckpointSaved] = [checkpoint(step - 1, 1.0, 0.0)]
     work = RunWork(total, evaluate_every, save_every, averages)
-    left = work.remaining_time(step, [replace(DONE, step_s=1.0)] * 2, done, stalls)
+    left = work.remaining_time(step, 0, [replace(DONE, step_s=1.0)] * 2, done, stalls)
     assert left.steps_s == total - step
     assert left.evaluations_s == len(evaluations) + averages
     assert left.checkpoints_s == len(saved)
@@ -106,8 +106,19 @@ def test_work_still_to_come_is_what_the_trainer_will_do(total, evaluate_every, s
 
 def test_before_the_first_evaluation_those_to_come_are_told():
     work = RunWork(1000, 300, 1000, averages=False)
-    assert str(work.remaining_time(10, [replace(DONE, step_s=1.0)] * 3, [], [])) == "16 min 30 s plus 4 evaluations"
-    assert str(work.remaining_time(910, [replace(DONE, step_s=1.0)] * 3, [], [])) == "1 min 30 s plus 1 evaluation"
+    assert str(work.remaining_time(10, 0, [replace(DONE, step_s=1.0)] * 3, [], [])) == "16 min 30 s plus 4 evaluations"
+    assert str(work.remaining_time(910, 0, [replace(DONE, step_s=1.0)] * 3, [], [])) == "1 min 30 s plus 1 evaluation"
+
+
+@pytest.mark.parametrize(("resumed_step", "expected_s"), [(0, [4.0, 0.6, 0.7]), (200, [4.0, 2.3, 2.3])])
+def test_the_first_evaluation_of_a_session_counts_only_while_there_is_no_other(resumed_step, expected_s):
+    """It compiles and warms up. Of a resumed run, evaluations before the resume count, too."""
+    work, steps = RunWork(1000, 100, 1000, averages=False), [replace(DONE, step_s=1.0)] * 2
+    taken_s = (4.0, 0.6, 0.8)
+    done = [replace(evaluation(100 * number, 1.0, None, 0.0), evaluation_s=s) for number, s in enumerate(taken_s, 1)]
+    for number, mean_s in enumerate(expected_s, 1):
+        left = work.remaining_time(100 * number, resumed_step, steps, done[:number], [])
+        assert left.evaluations_s == pytest.approx((10 - number) * mean_s, abs=0.01)
 
 
 def test_a_resumed_run_measures_again():

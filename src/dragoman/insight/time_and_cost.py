@@ -12,7 +12,7 @@ def estimate_remaining_time(history: RunHistory) -> RemainingTime | None:
     warm_up_end = started.resumed_step + WARM_UP_STEPS
     steps = [done for done in history.steps[-RECENT_STEPS:] if done.step > warm_up_end]
     work = RunWork.of(history.total_steps, started.settings)
-    return work.remaining_time(history.step, steps, history.evaluations, history.checkpoints)
+    return work.remaining_time(history.step, started.resumed_step, steps, history.evaluations, history.checkpoints)
 
 
 @dataclass(frozen=True)

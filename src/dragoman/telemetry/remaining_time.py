@@ -14,7 +14,7 @@ WARM_UP_STEPS = 5
 MIN_STEPS = 2
 """Typical steps that an estimate needs."""
 RECENT_STEPS = 200
-RECENT_EVALUATIONS = 3
+RECENT_EVALUATIONS = 5
 MEASURING = "measuring"
 """Shown instead of a time until there is an estimate."""
 
@@ -64,13 +64,15 @@ class RunWork:
     def remaining_time(
         self,
         step: int,
+        resumed_step: int,
         steps: Sequence[StepDone],
         evaluations: Sequence[EvaluationDone],
         checkpoints: Sequence[CheckpointSaved],
     ) -> RemainingTime | None:
         """The time left after a step, from the latest measurements; None until there are enough.
 
-        `steps` are those of this session without its first WARM_UP_STEPS. All are ordered by step.
+        `resumed_step` is where this session began, `steps` are its steps without the first WARM_UP_STEPS. All are
+        ordered by step.
         """
         # Steps that compiled are not typical: torch compiles the same code only a few times.
         times_s = [done.step_s for done in steps[-RECENT_STEPS:] if not done.compile_s]
@@ -80,7 +82,7 @@ class RunWork:
         evaluations_left = self._evaluations(self.steps) - self._evaluations(step - 1) - _is_done(evaluations, step)
         checkpoints_left = self._checkpoints(self.steps) - self._checkpoints(step - 1) - _is_done(checkpoints, step)
         evaluations_left += self.averages
-        evaluations_s = [done.evaluation_s for done in evaluations[-RECENT_EVALUATIONS:]]
+        evaluations_s = [done.evaluation_s for done in _typical_evaluations(evaluations, resumed_step)]
         stalls_s = [saved.stall_s for saved in checkpoints[-RECENT_EVALUATIONS:]]
         return RemainingTime(
             steps_s=max(0, self.steps - step) * fmean(times_s),
@@ -99,6 +101,13 @@ class RunWork:
         is_extra = step == self.steps and step % self.evaluate_every > 0 and step % self.save_every > 0
         both = math.lcm(self.evaluate_every, self.save_every)
         return step // self.evaluate_every + step // self.save_every - step // both + is_extra
+
+
+def _typical_evaluations(evaluations: Sequence[EvaluationDone], resumed_step: int) -> Sequence[EvaluationDone]:
+    """The latest evaluations. The first of a session warms up, and counts only while there is no other."""
+    first = next((done for done in evaluations if done.step > resumed_step), None)
+    latest = evaluations[-RECENT_EVALUATIONS:]
+    return [done for done in latest if done is not first] or latest
 
 
 def _is_done(work: Sequence[EvaluationDone] | Sequence[CheckpointSaved], step: int) -> bool:

@@ -32,6 +32,8 @@ from dragoman.terminal import PLAIN_INTERVAL_S
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+BAR_INTERVAL_S = 0.1
+"""Time between updates of the progress bar."""
 SHOWN_SHARE_CHANGE = 0.1
 """Batch shares are shown again when one has changed by this much: smaller changes are noise."""
 LEVEL_STYLES = {"detail": "dim", "info": "", "warning": "yellow", "error": "bold red"}
@@ -103,12 +105,15 @@ class ThroughputMeter:
     def __init__(self, settings: Settings) -> None:
         self._work = RunWork.of(settings.training.steps, settings.model_dump(mode="json"))
         self._steps: deque[events.StepDone] = deque(maxlen=RECENT_STEPS)
-        self._evaluations: deque[events.EvaluationDone] = deque(maxlen=RECENT_EVALUATIONS)
+        self._evaluations: list[events.EvaluationDone] = []
         self._checkpoints: deque[events.CheckpointSaved] = deque(maxlen=RECENT_EVALUATIONS)
         self._seen = 0
+        self._resumed_step = 0
 
     def record(self, event: Event) -> None:
-        if isinstance(event, events.StepDone):
+        if isinstance(event, events.RunStarted):
+            self._resumed_step = event.resumed_step
+        elif isinstance(event, events.StepDone):
             self._seen += 1
             if self._seen <= WARM_UP_STEPS + 1:
                 self._steps.clear()  # Of the first steps only the latest one is shown.
@@ -129,8 +134,8 @@ class ThroughputMeter:
         """Time to the end of the run; None until enough steps are measured."""
         if not self._steps:
             return None
-        records = list(self._steps), list(self._evaluations), list(self._checkpoints)
-        return self._work.remaining_time(self._steps[-1].step, *records)
+        records = list(self._steps), self._evaluations, list(self._checkpoints)
+        return self._work.remaining_time(self._steps[-1].step, self._resumed_step, *records)
 
 
 class TerminalSink:
@@ -147,7 +152,7 @@ class TerminalSink:
             self._bar = Progress(*columns, TextColumn("{task.description}"), console=console, transient=True)
             self._task = self._bar.add_task("starting", total=self._total)
             self._bar.start()
-        self._last_line_at_s = -math.inf
+        self._shown_at_s = -math.inf
         self._loss = math.nan
         self._shown_source = ""
         self._header_due = True
@@ -171,13 +176,17 @@ class TerminalSink:
     def _show_step(self, event: events.StepDone) -> None:
         # Smoothed: a number that jumps with every batch is hard to read.
         self._loss = event.nll if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * event.nll
+        # A GPU may take hundreds of steps a second: nobody could read so many updates, and they take time.
+        interval_s = PLAIN_INTERVAL_S if self._bar is None else BAR_INTERVAL_S
+        if time.monotonic() - self._shown_at_s < interval_s:
+            return
+        self._shown_at_s = time.monotonic()
         speed = self._throughput
         left = describe_remaining_time(speed.remaining_time)
         text = f"loss {self._loss:.3f}  {count(speed.tokens_per_s)} tokens/s  {left}"
         if self._bar is not None:
             self._bar.update(self._task, completed=event.step, description=text)
-        elif time.monotonic() - self._last_line_at_s >= PLAIN_INTERVAL_S:
-            self._last_line_at_s = time.monotonic()
+        else:
             self._print(f"step {count(event.step)} of {count(self._total)}  {text}")
 
     def _show_evaluation(self, event: events.EvaluationDone) -> None:

@@ -52,14 +52,11 @@ class Evaluator:
         started = time.perf_counter()
         with torch.inference_mode(), _evaluation_mode(model):
             loss_sum, nll_sum, tokens = self._losses(model)
-            translating_at = time.perf_counter()
             translations = self._translate(model)
-            translation_s = time.perf_counter() - translating_at
         nll = nll_sum / tokens
-        quality, samples, length_ratio = None, [], 0.0
+        quality, samples = None, []
         if translations:
             sources, references = (side[: len(translations)] for side in self.data.text("valid"))
-            length_ratio = sum(map(len, translations)) / max(1, sum(map(len, references)))
             # Every worker has all translations; scoring them once is enough.
             scores = None
             if self.cluster.is_main:
@@ -82,8 +79,6 @@ class Evaluator:
             chrf_signature=quality.chrf_signature if quality else None,
             target_tokens=tokens,
             evaluation_s=time.perf_counter() - started,
-            translation_s=translation_s if translations else 0.0,
-            length_ratio=length_ratio,
             samples=samples,
         )
 
