@@ -17,6 +17,8 @@ from dragoman.events import EvaluationDone
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.settings import Settings
+from dragoman.telemetry.kept_translations import KeptTranslations, TranslationStore
+from dragoman.training.checkpoint import BEST_BLEU
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ class Evaluator:
     precision: Precision
     scorer: TranslationScorer
     micro_batch_tokens: int
+    store: TranslationStore
 
-    def evaluate(self, model: Transformer, step: int) -> EvaluationDone:
+    def evaluate(self, model: Transformer, step: int, checkpoint: str = BEST_BLEU) -> EvaluationDone:
+        """Evaluate a model. Its translations are kept under the name of the checkpoint, of `best-bleu` the best."""
         started = time.perf_counter()
         with torch.inference_mode(), _evaluation_mode(model):
             loss_sum, nll_sum, tokens = self._losses(model)
@@ -60,7 +64,9 @@ class Evaluator:
             # Every worker has all translations; scoring them once is enough.
             scores = None
             if self.cluster.is_main:
-                scores = asdict(self.scorer.score(translations, references))
+                found = self.scorer.score(translations, references)
+                scores = asdict(found)
+                self._keep(checkpoint, step, found, translations, references)
             quality = Quality(**self.cluster.broadcast_json(scores))
             samples = [
                 {"source": source, "reference": reference, "translation": translation}
@@ -81,6 +87,13 @@ class Evaluator:
             evaluation_s=time.perf_counter() - started,
             samples=samples,
         )
+
+    def _keep(
+        self, checkpoint: str, step: int, quality: Quality, translations: Sequence[str], references: Sequence[str]
+    ) -> None:
+        keep = self.store.keep_best if checkpoint == BEST_BLEU else self.store.keep
+        language = self.data.languages.target
+        keep(checkpoint, KeptTranslations(step, quality.bleu, language, list(references), list(translations)))
 
     def _losses(self, model: Transformer) -> tuple[float, float, int]:
         """Sums over the validation set of the smoothed loss and of the negative log-likelihood, and its tokens."""
