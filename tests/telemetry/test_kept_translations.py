@@ -4,7 +4,7 @@ from dragoman.telemetry.kept_translations import KeptTranslations, TranslationSt
 
 
 def kept(step: int, bleu: float) -> KeptTranslations:
-    return KeptTranslations(step, bleu, "de", ["ein\u2028Satz"], ["kein\nSatz"])
+    return KeptTranslations(step, bleu, "de", ("ein\u2028Satz",), ("kein\nSatz",))
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ def test_a_run_that_went_back_forgets_the_best_of_undone_steps(store):
     assert store.read("best-bleu") == kept(20, 1.0)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"step": 1, "colour": 2}', "\udcff"])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"references": 1, "translations": 2}', '{"step": 1, "colour": 2}', "\udcff"]
+)
 def test_a_damaged_file_counts_as_missing_and_is_replaced(store, content):
     store.keep("best-bleu", kept(10, 2.0))
     path = store.folder / "best-bleu.json"

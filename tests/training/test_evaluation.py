@@ -11,6 +11,7 @@ from dragoman.events import EvaluationDone
 from dragoman.model.architecture import Architecture
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
+from dragoman.run_folder import RunFolder
 from dragoman.telemetry.kept_translations import TranslationStore
 from dragoman.training.checkpoint import AVERAGED, BEST_BLEU
 from dragoman.training.evaluation import Evaluator
@@ -37,13 +38,13 @@ def model(data) -> Transformer:
 def make_evaluator(data, cluster: Cluster, folder: Path, *overrides: str, scorer: FakeScorer | None = None):
     settings = tiny(*overrides)
     precision = Precision.choose(settings, cluster.device)
-    return Evaluator(settings, data, cluster, precision, scorer or FakeScorer(), 100, TranslationStore(folder))
+    return Evaluator(settings, data, RunFolder(folder), cluster, precision, scorer or FakeScorer(), 100)
 
 
 @pytest.fixture
 def evaluate(tmp_path):
     def evaluate(data, model: Transformer, cluster: Cluster, *overrides: str) -> EvaluationDone:
-        evaluator = make_evaluator(data, cluster, tmp_path / "translations", *overrides)
+        evaluator = make_evaluator(data, cluster, tmp_path, *overrides)
         return evaluator.evaluate(copy.deepcopy(model), step=7)
 
     return evaluate
@@ -100,17 +101,20 @@ def test_the_translations_of_the_best_evaluation_and_of_the_average_are_kept(dat
         evaluator.evaluate(copy.deepcopy(model), step)
     evaluator.evaluate(copy.deepcopy(model), 30, AVERAGED)
     sources, references = data.text("valid")
-    best, averaged = (evaluator.store.read(checkpoint) for checkpoint in (BEST_BLEU, AVERAGED))
+    store = TranslationStore(tmp_path / "translations")
+    best, averaged = (store.read(checkpoint) for checkpoint in (BEST_BLEU, AVERAGED))
     assert (best.step, best.bleu, averaged.step, averaged.bleu) == (20, 3.0, 30, 0.5)
-    assert (best.references, best.translations) == (list(references[:4]), list(sources[:4]))
+    assert (best.references, best.translations) == (tuple(references[:4]), tuple(sources[:4]))
     assert best.language == data.languages.target
 
 
 def test_only_the_worker_that_scores_keeps_translations(data, model, tmp_path):
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
     with ThreadWorkers("a", "b") as workers:
         workers(
             lambda cluster: make_evaluator(data, cluster, tmp_path / str(cluster.rank)).evaluate(
                 copy.deepcopy(model), step=7
             )
         )
-    assert [path.name for path in tmp_path.iterdir()] == ["0"]
+    assert [(tmp_path / str(rank) / "translations").exists() for rank in range(2)] == [True, False]

@@ -16,8 +16,8 @@ class KeptTranslations:
     bleu: float
     language: str
     """Language of the translations."""
-    references: list[str]
-    translations: list[str]
+    references: tuple[str, ...]
+    translations: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,10 @@ class TranslationStore:
     def read(self, checkpoint: str) -> KeptTranslations | None:
         """The translations by a checkpoint, such as `best-bleu`; None if there are none, or the file is damaged."""
         try:
-            return KeptTranslations(**read_json(self._path(checkpoint)))
-        except (DragomanError, OSError, TypeError):
+            content = read_json(self._path(checkpoint))
+            lines = {side: tuple(content[side]) for side in ("references", "translations")}
+            return KeptTranslations(**{**content, **lines})
+        except (DragomanError, OSError, KeyError, TypeError):
             return None
 
     def keep(self, checkpoint: str, translations: KeptTranslations) -> None:

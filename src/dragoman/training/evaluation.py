@@ -16,6 +16,7 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.events import EvaluationDone
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
+from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
 from dragoman.telemetry.kept_translations import KeptTranslations, TranslationStore
 from dragoman.training.checkpoint import BEST_BLEU
@@ -45,11 +46,11 @@ class Evaluator:
 
     settings: Settings
     data: DataSet
+    run: RunFolder
     cluster: Cluster
     precision: Precision
     scorer: TranslationScorer
     micro_batch_tokens: int
-    store: TranslationStore
 
     def evaluate(self, model: Transformer, step: int, checkpoint: str = BEST_BLEU) -> EvaluationDone:
         """Evaluate a model. Its translations are kept under the name of the checkpoint, of `best-bleu` the best."""
@@ -91,9 +92,10 @@ class Evaluator:
     def _keep(
         self, checkpoint: str, step: int, quality: Quality, translations: Sequence[str], references: Sequence[str]
     ) -> None:
-        keep = self.store.keep_best if checkpoint == BEST_BLEU else self.store.keep
+        store = TranslationStore(self.run.translations)
+        keep = store.keep_best if checkpoint == BEST_BLEU else store.keep
         language = self.data.languages.target
-        keep(checkpoint, KeptTranslations(step, quality.bleu, language, list(references), list(translations)))
+        keep(checkpoint, KeptTranslations(step, quality.bleu, language, tuple(references), tuple(translations)))
 
     def _losses(self, model: Transformer) -> tuple[float, float, int]:
         """Sums over the validation set of the smoothed loss and of the negative log-likelihood, and its tokens."""

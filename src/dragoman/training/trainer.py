@@ -25,7 +25,6 @@ from dragoman.run_folder import RunFolder
 from dragoman.schedule import learning_rate_at
 from dragoman.settings import Settings
 from dragoman.telemetry.device_timeline import timeline_of
-from dragoman.telemetry.kept_translations import TranslationStore
 from dragoman.telemetry.step_timing import StepSpans, StepTimer
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.checkpoint_averaging import save_average
@@ -70,9 +69,7 @@ class Trainer:
         self._train_step = TrainStep(
             self._replica.model, loader, self._precision, settings.training, device, record, timer
         )
-        self._evaluator = Evaluator(
-            settings, data, cluster, self._precision, scorer, micro_batch_tokens, TranslationStore(run.translations)
-        )
+        self._evaluator = Evaluator(settings, data, run, cluster, self._precision, scorer, micro_batch_tokens)
         description = ModelDescription(self._architecture, data.languages, settings.decoding, data.tokenizer)
         self._checkpoints = Checkpoints(run.checkpoints, description, settings.checkpoint, record)
         self._step_log = StepLog(cluster, self._take_spans, record)
