@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from dragoman import events
@@ -150,3 +152,17 @@ def test_a_warning_without_a_statement_of_its_own_is_question_and_answer():
     new = Answer("new", "Is it haunted?", "Yes: by two ghosts.", ["seen"], remedy="Open a window.", is_warning=True)
     found = overview(synthetic_run(400, total_steps=800, ended=None), found=[new])
     assert (found.limit, found.advice) == ("Is it haunted? Yes: by two ghosts.", "Open a window.")
+
+
+def test_lost_work_is_not_called_usual():
+    first = synthetic_run(100, total_steps=200, ended=None)
+    second = synthetic_run(200, start_at_s=first[-1].at_s + 60)
+    resumed = [
+        replace(event, resumed_step=40, session_at_s=event.at_s) if isinstance(event, events.RunStarted) else event
+        for event in second
+        if getattr(event, "step", 41) > 40
+    ]
+    assert overview([*first, *resumed]).limit == (
+        "20 % of the run is lost work, because it went back to a checkpoint and repeated steps; the GPU computes and "
+        "updates weights for 60 %."
+    )

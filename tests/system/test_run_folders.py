@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dragoman.commands.significance_test import bootstrap
+from dragoman.commands.paired_bootstrap import bootstrap
 from dragoman.corpus.dataset import DataSet
 from dragoman.insight.live_server import WatchedRuns
 

@@ -64,7 +64,7 @@ def write_report(runs: Sequence[Path], out: Path | None, console: "Console") -> 
 
 
 def _read(runs: Sequence[Path]) -> "ReportContent":
-    from dragoman.commands.significance_test import bootstrap
+    from dragoman.commands.paired_bootstrap import bootstrap
     from dragoman.insight.report_writer import read_report
 
     with open_console(stderr=True).status("Reading the runs" if len(runs) == 1 else "Comparing the runs"):

@@ -25,7 +25,7 @@ def watch(
 
         dragoman watch runs/base runs/bf16 --host 0.0.0.0 --port 8090
     """
-    from dragoman.commands.significance_test import bootstrap
+    from dragoman.commands.paired_bootstrap import bootstrap
     from dragoman.insight.live_server import LiveServer
 
     server = LiveServer(runs, host, port, bootstrap)

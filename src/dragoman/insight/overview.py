@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dragoman.insight.answer import Answer
+from dragoman.insight.diagnoses import NOTICEABLE_WAIT
 from dragoman.insight.run_history import RunHistory
 from dragoman.insight.run_result import find_result
 from dragoman.insight.step_breakdown import MIN_SPEED_STEPS, measured_steps
 from dragoman.insight.time_and_cost import estimate_remaining_time, find_hourly_cost
-from dragoman.insight.time_use import OTHER
+from dragoman.insight.time_use import LOST_WORK, OTHER
 from dragoman.number_format import count, percent, span
 from dragoman.telemetry.event_messages import message_for
 from dragoman.telemetry.remaining_time import describe_remaining_time
@@ -134,6 +135,10 @@ def _describe_time_use(history: RunHistory, time_use: Mapping[str, float]) -> st
     rest = max((activity for activity in shares if activity not in USEFUL), key=lambda activity: shares[activity])
     named = "not part of any recorded activity" if rest == OTHER else rest
     largest = f"{named}, {percent(shares[rest])}" if shares[rest] >= SMALL else ""
+    lost = shares[LOST_WORK]
+    if lost >= NOTICEABLE_WAIT:
+        text = f"{percent(lost)} of the run is lost work, because it went back to a checkpoint and repeated steps"
+        return f"{text}; the {device} computes and updates weights for {percent(useful)}."
     if useful >= MOSTLY:
         text = f"Nothing unusual: the {device} computes and updates weights for {percent(useful)} of the run"
         return f"{text}; most of the rest is {largest}." if largest else f"{text}."

@@ -448,7 +448,7 @@ function checkpointTable(run) {
       checkpoint ? formatBytes(checkpoint.bytes) : "-", checkpoint ? `${checkpoint.stall_s.toFixed(2)} s` : "-",
     ];
   });
-  const columns = ["step", "validation loss", "BLEU", "chrF", "checkpoint size", "checkpoint stall"];
+  const columns = ["step", "vali\u00addation loss", "BLEU", "chrF", "check\u00adpoint size", "check\u00adpoint stall"];
   return rows.length ? [table("Evaluations and checkpoints", columns, rows, "dense")] : [];
 }
 
