@@ -85,7 +85,7 @@ def test_the_page_opens_with_three_sentences_and_the_use_of_time(page, report):
     widths = parts.evaluate_all("parts => parts.map((each) => each.getBoundingClientRect().width)")
     bar = page.locator(".time-bar").bounding_box()
     assert max(widths) > 0.7 * bar["width"], "computing took most of the time"
-    assert sum(widths) == pytest.approx(bar["width"], abs=4)
+    assert sum(widths) == pytest.approx(bar["width"], rel=0.05), "the rest is gaps between the parts"
     first = page.locator(".time-legend li").first.inner_text()
     assert re.fullmatch(r"compute\s+42 min 00 s\s+83 %", first)
     below = page.locator("#answers").bounding_box()["y"]
