@@ -37,7 +37,7 @@ def test_every_kind_of_run_gets_three_sentences_that_agree_with_its_diagnoses(ki
     found = overview(recorded)
     history = build_history(recorded)
     warnings = [answer for answer in (*diagnose(history), *answer_all(history)) if answer.is_warning]
-    assert all(sentence.endswith(".") and sentence[0].isupper() for sentence in (found.how, found.advice))
+    assert all(sentence.endswith(".") and sentence[0].isupper() for sentence in found.sentences)
     assert len(found.more) == max(0, len(warnings) - 1), "each warning is stated once"
     assert ("Nothing unusual" in found.limit) == (not warnings)
     if warnings:
@@ -55,7 +55,7 @@ def test_a_healthy_run_goes_on():
         synthetic_run(400, total_steps=2000, ended=None, overrides=["money.price_per_hour=[2]", "money.currency=EUR"])
     )
     assert found.how.startswith("Running: step 400 of 2,000 after 7 min 00 s and 0.47 EUR, 28 min ")
-    assert found.how.endswith("in total); best so far: BLEU 29.0, validation loss 2.700.")
+    assert found.how.endswith("in total); BLEU 29.0, validation loss 2.700 at step 400.")
     assert found.limit == (
         "Nothing unusual: the GPU computes and updates weights for 90 % of the run; most of the rest is communication, "
         "5 %."
@@ -71,7 +71,9 @@ def test_a_converged_run_may_stop():
 
 def test_a_finished_run_names_the_checkpoint_to_use():
     found = overview(synthetic_run(400, bleu=lambda step: 30 - abs(step - 280) / 40))
-    assert found.how == ("Finished at step 400 of 400 after 7 min 00 s: BLEU 30.0, validation loss 2.993 at step 280.")
+    assert found.how == (
+        "Finished at step 400 of 400 after 7 min 00 s; BLEU 30.0 at step 280, lowest validation loss 2.700 at step 400."
+    )
     assert found.advice.startswith(
         "Use `checkpoints/best-bleu` (step 280, BLEU 30.0, validation loss 2.993); 50 % more"
     )

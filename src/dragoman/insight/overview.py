@@ -1,5 +1,6 @@
 """Overview of a run in three sentences, as a colleague would give it: how it goes, what limits it, what to do."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +26,7 @@ STATEMENTS = {
     "straggler": "One worker slows down the others",
     "lost": "Workers were lost",
     "input": "Training waits for data",
-    "compiling": "torch recompiles again and again",
+    "compiling": "PyTorch recompiles again and again",
     "checkpoint-stalls": "Checkpoints stall training",
     "evaluation": "Evaluations take much of the time",
     "out-of-memory": "Batches did not fit into memory",
@@ -92,8 +93,7 @@ def describe_run(
 def _describe_progress(history: RunHistory, state: str) -> str:
     done = f"step {count(history.step)} of {count(history.total_steps)}"
     spent = f"after {span(history.elapsed_s)}{_cost(history)}"
-    result = find_result(history)
-    quality = "" if result is None else f"; best so far: {result.scores}"
+    quality = f"; {scores}" if (scores := _best_scores(history)) else ""
     match state:
         case "running":
             return f"Running: {done} {spent}, {_describe_remaining(history)}{quality}."
@@ -101,8 +101,21 @@ def _describe_progress(history: RunHistory, state: str) -> str:
             return f"{message.text} The run stopped at {done} {spent}{quality}."
         case "not responding":
             return f"Not responding, probably killed: the last event was at {done}, {spent}{quality}."
-    quality = "" if result is None else f": {result.scores} at step {count(result.step)}"
     return f"{ENDINGS.get(state, state.capitalize())} at {done} {spent}{quality}."
+
+
+def _best_scores(history: RunHistory) -> str:
+    """The best BLEU and the lowest validation loss, which may be of different steps."""
+    result = find_result(history)
+    if result is None:
+        return ""
+    lowest = min(
+        (done for done in history.evaluations if math.isfinite(done.nll)), key=lambda done: done.nll, default=None
+    )
+    if lowest is None or lowest.nll >= result.nll:
+        return f"{result.scores} at step {count(result.step)}"
+    best = "" if result.bleu is None else f"BLEU {result.bleu:.1f} at step {count(result.step)}, "
+    return f"{best}lowest validation loss {lowest.nll:.3f} at step {count(lowest.step)}"
 
 
 def _describe_remaining(history: RunHistory) -> str:
