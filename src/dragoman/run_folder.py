@@ -19,7 +19,8 @@ CHECKPOINT_FILES = {
 
 
 class RunFolder:
-    """The folder of a run: `config.json`, `events-WORKER.jsonl`, `checkpoints/`, `tensorboard/`."""
+    """The folder of a run: `config.json`, `events-WORKER.jsonl`, `checkpoints/`, `translations/`,
+    `tensorboard/`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,6 +32,10 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def translations(self) -> Path:
+        return self.path / "translations"
 
     @property
     def tensorboard(self) -> Path:

@@ -22,20 +22,29 @@ def test_the_report_is_written_into_the_run_directory(tmp_path):
     console = Console(file=io.StringIO(), width=200)
     write_report([run], None, console)
     assert (run / "report.html").exists()
-    assert console.file.getvalue().startswith("The run took 1 min 04 s.\n")
+    how, limit, advice, *_ = console.file.getvalue().splitlines()
+    assert how.startswith("How it goes: Finished at step 60 of 60 after 1 min 04 s")
+    assert limit.startswith("What limits it: Nothing unusual")
+    assert advice.startswith("What to do: Use `checkpoints/best-bleu` (step 60")
     assert console.file.getvalue().endswith(f"Report: {run / 'report.html'}\n")
 
 
-def test_the_headlines_of_several_runs_have_their_names(tmp_path):
+def test_several_runs_are_compared_before_the_overview_of_each(tmp_path):
     runs = [write_run(tmp_path / name, synthetic_run(60)) for name in ("first", "second")]
     console = Console(file=io.StringIO(), width=200)
     write_report(runs, tmp_path / "comparison.html", console)
     assert (tmp_path / "comparison.html").exists()
-    assert console.file.getvalue().count("synthetic: The run took") == 2
+    text = console.file.getvalue()
+    assert text.startswith(
+        "No difference in BLEU (first 16.2, second 16.2), nor in cost between first and second: prefer"
+    )
+    assert text.count("How it goes: Finished") == 2
 
 
 def test_markdown_and_json_are_printed(tmp_path):
     run = write_run(tmp_path / "run", synthetic_run(60))
     assert report(run, "--markdown").startswith("# synthetic\n")
     assert json.loads(report(run, "--json"))["step"] == 60
-    assert len(json.loads(report(run, run, "--json"))) == 2
+    several = json.loads(report(run, run, "--json"))
+    assert [summary["run"] for summary in several["runs"]] == ["run", "run (2)"]
+    assert several["comparison"]["runs"] == ["run", "run (2)"]

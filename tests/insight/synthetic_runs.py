@@ -10,10 +10,14 @@ from typing import Any
 from dragoman import events
 from dragoman.event_log import EventLog
 from dragoman.events import Event, StepDone
+from dragoman.insight.compared_run import Significance
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
+from dragoman.telemetry.kept_translations import KeptTranslations
 
 MBIT = 1e6
+REFERENCES = ("eins", "zwei", "drei")
+PRICED = ("money.currency=EUR", "money.price_per_hour=[36]")
 
 
 def power_law(step: int) -> float:
@@ -215,3 +219,22 @@ def write_run(folder: Path, recorded: Sequence[Event]) -> Path:
         log.record(event)
     log.close()
     return folder
+
+
+def untested(first: KeptTranslations, second: KeptTranslations) -> Significance:
+    """Significance test of runs that keep no translations: it is never called."""
+    raise AssertionError
+
+
+def p_value(value: float) -> Callable[[KeptTranslations, KeptTranslations], Significance]:
+    """A significance test that always finds this for BLEU, and half of it for chrF."""
+    return lambda first, second: Significance(value, value / 2)
+
+
+def slower(done: StepDone) -> StepDone:
+    return replace(done, step_s=1.5, communication_s=0.554)
+
+
+def topic(comparison: dict[str, Any], name: str) -> str:
+    """What a comparison says about a topic."""
+    return next(each["text"] for each in comparison["topics"] if each["topic"] == name)

@@ -99,6 +99,11 @@ def test_three_evaluations_give_a_rough_forecast():
     assert "at step 400, roughly, from 3 evaluations" in found.evidence[0]
 
 
+def test_after_the_decay_of_the_learning_rate_more_steps_need_a_new_run():
+    decayed = build_history(synthetic_run(overrides=["schedule.policy=linear", "schedule.warmup_steps=10"]))
+    assert answer(decayed, "trained").remedy == "Start a new run of 600 steps."
+
+
 def test_the_forecast_of_a_running_run_includes_the_decay_of_its_learning_rate():
     overrides = ["schedule.policy=warmup_stable_decay", "schedule.warmup_steps=10"]
     evidence = [

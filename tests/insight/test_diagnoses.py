@@ -120,7 +120,7 @@ def test_healthy_runs_of_any_length_and_speed_get_no_warning(steps, scale, world
     found = warnings(history) - {"evaluation", "checkpoint-stalls"}  # These do take most of the time of 0.01 s steps.
     assert found == set()
     assert len(answer_all(history)) == 11
-    assert summarize(history, history.session_spans_s[-1][1])["headlines"]
+    assert summarize(history, history.session_spans_s[-1][1])["overview"]["how"]
 
 
 def test_the_diagnosis_names_the_straggler():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.events import StepDone, WorkerFailed
+from dragoman.events import StepDone
 from dragoman.insight.page import render, to_script_json
 from dragoman.insight.run_history import build_history
 from dragoman.insight.run_summary import MAX_POINTS, buckets, summarize
@@ -58,27 +58,16 @@ def test_losses_that_are_not_finite_become_null():
     assert json.loads(to_script_json(summarize(build_history(recorded), 0)))["evaluations"][-1]["loss"] is None
 
 
-def test_warnings_come_first_in_the_headlines():
-    summary = summarize(build_history(synthetic_run(step=network_bound)), 0)
-    assert summary["headlines"][0].startswith("Was the network the bottleneck? Yes")
-    assert summary["headlines"][1].startswith("The run took")
-
-
-def test_the_first_headline_of_a_killed_run_says_how_to_resume():
-    history = build_history(synthetic_run(50, total_steps=100, ended=None))
-    summary = summarize(history, history.session_spans_s[-1][1] + 1000)
-    assert "to resume" in summary["headlines"][0]
+def test_the_summary_has_the_overview_and_the_use_of_time():
+    history = build_history(synthetic_run(step=network_bound))
+    summary = summarize(history, 0)
+    assert summary["overview"]["limit"].startswith("The network is the bottleneck")
+    assert sum(summary["time_use"].values()) == pytest.approx(summary["elapsed_s"], rel=1e-3)
+    assert summary["curves"]["elapsed_s"][-1] == pytest.approx(history.elapsed_s, abs=3)
+    assert summary["evaluations"][-1]["elapsed_s"] == pytest.approx(history.elapsed_s, abs=1)
 
 
 def test_incidents_are_listed_as_sentences():
     incidents = summarize(build_history(synthetic_run(60)), 0)["incidents"]
     assert incidents[0]["text"] == "synthetic started: 61.0 M parameters, 2 workers, GPU, bf16."
     assert incidents[-1]["text"].startswith("Finished after 60 steps")
-
-
-def test_the_first_headline_of_a_failed_run_is_its_error():
-    recorded = synthetic_run(50, total_steps=100, ended=None)
-    failed = WorkerFailed(at_s=recorded[-1].at_s + 1, worker=1, step=50, error="ValueError: no such pair")
-    summary = summarize(build_history([*recorded, failed]), recorded[-1].at_s + 1000)
-    assert summary["state"] == "failed"
-    assert summary["headlines"][0].startswith("Worker 1 failed after step 50: ValueError: no such pair. Run the same")

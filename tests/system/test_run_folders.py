@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from dragoman.commands.paired_bootstrap import bootstrap
 from dragoman.corpus.dataset import DataSet
 from dragoman.insight.live_server import WatchedRuns
 
@@ -103,7 +104,7 @@ def test_the_returned_first_host_had_what_it_missed(survived_run):
 
 def test_reports_and_the_live_page_show_the_same_run(survived_run):
     runs = list(survived_run.folders.values())
-    for b, c in ([shown("report", run) for run in runs], WatchedRuns(runs).summaries()):
+    for b, c in ([shown("report", run) for run in runs], WatchedRuns(runs, bootstrap).content()["runs"]):
         for fact in ("state", "step", "elapsed_s", "lost", "checkpoints"):
             assert b[fact] == c[fact], fact
         assert [done["step"] for done in b["evaluations"]] == [done["step"] for done in c["evaluations"]]

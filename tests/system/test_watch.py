@@ -13,11 +13,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.insight.page import render
+from dragoman.insight.report_content import summarize_runs
 from dragoman.insight.run_history import build_history
-from dragoman.insight.run_summary import summarize
 from dragoman.run_folder import RunFolder
 
-from ..insight.synthetic_runs import host_sample, synthetic_run
+from ..insight.synthetic_runs import host_sample, synthetic_run, untested, write_run
 from ..processes import start, wait_for_steps
 from .browser import NARROW, needs_chromium, opened_page
 
@@ -37,9 +37,12 @@ def report(tmp_path: Path) -> str:
     running = synthetic_run(3000, total_steps=5000, evaluate_every=250, ended=None)
     running = [replace(event, samples=[long_word]) if isinstance(event, EvaluationDone) else event for event in running]
     host_samples = [host_sample("b", n) for n in range(9)]
-    runs = [build_history([*running, *host_samples]), build_history(synthetic_run(2000, evaluate_every=250))]
+    host_samples += [host_sample("a", n) for n in range(9)]
+    recorded = {"running": [*running, *host_samples], "finished": synthetic_run(2000, evaluate_every=250)}
     path = tmp_path / "report.html"
-    path.write_text(render([summarize(history, history.session_spans_s[-1][1]) for history in runs]))
+    runs = [write_run(tmp_path / name, events) for name, events in recorded.items()]
+    histories = [build_history(events) for events in recorded.values()]
+    path.write_text(render(**summarize_runs(runs, histories, running[-1].at_s, untested)))
     return path.as_uri()
 
 
@@ -55,6 +58,8 @@ def test_the_live_page_follows_a_run_to_its_end(data, tmp_path, page):
         page.goto(address)
         expect(page.locator("#state")).to_have_text("finished")
         expect(page.locator("#numbers")).to_contain_text("60 of 60")
+        expect(page.locator("#overview p").first).to_contain_text("Finished at step 60 of 60")
+        expect(page.locator(".time-legend")).to_contain_text("compute")
         curves, numbers = page.evaluate("runs[0].curves"), page.locator("#numbers").inner_text()
         page.goto("about:blank")  # Without a connection to the server, which ends now, the page has no error.
     finally:
@@ -68,6 +73,38 @@ def test_the_live_page_follows_a_run_to_its_end(data, tmp_path, page):
     steps = [event for event in recorded if isinstance(event, StepDone)]
     assert curves["step"] == [step.step for step in steps]
     assert curves["train_loss"] == pytest.approx([step.nll for step in steps], rel=1e-4)
+
+
+def test_the_page_opens_with_three_sentences_and_the_use_of_time(page, report):
+    page.goto(report)
+    how, limit, advice = page.locator("#overview p").all_inner_texts()
+    assert how.startswith("How it goes\nRunning: step 3,000 of 5,000 after 50 min")
+    assert limit.startswith("What limits it\nNothing unusual: the GPU computes")
+    assert advice.startswith("What to do\nLet it run: the steps to come would lower the validation loss by about")
+    parts = page.locator(".time-bar > span")
+    widths = parts.evaluate_all("parts => parts.map((each) => each.getBoundingClientRect().width)")
+    bar = page.locator(".time-bar").bounding_box()
+    assert max(widths) > 0.7 * bar["width"], "computing took most of the time"
+    assert sum(widths) == pytest.approx(bar["width"], rel=0.05), "the rest is gaps between the parts"
+    first = page.locator(".time-legend li").first.inner_text()
+    assert re.fullmatch(r"compute\s+42 min 00 s\s+83 %", first)
+    below = page.locator("#answers").bounding_box()["y"]
+    assert page.locator("#overview").bounding_box()["y"] < bar["y"] < below
+
+
+def test_several_runs_open_with_their_comparison(page, report):
+    page.goto(report)
+    expect(page.locator("#preference")).to_contain_text("Rather running: BLEU 34.0 against 33.6 of finished (+0.5)")
+    expect(page.locator("#comparison table")).to_contain_text("validation loss at step 2,000")
+    expect(page.locator("#topics")).to_contain_text("training.steps: running 5,000, finished 2,000")
+    chart = page.locator("#comparison-charts .chart").nth(1)
+    chart.locator("svg").focus()
+    page.keyboard.press("ArrowRight")
+    expect(chart.locator("output")).to_contain_text("min")
+    page.keyboard.press("+")
+    expect(page.locator("#reset-zoom")).to_be_visible()
+    page.locator("#reset-zoom").click()
+    expect(page.locator("#reset-zoom")).to_be_hidden()
 
 
 def test_the_keyboard_shows_values_and_zooms(page, report):
@@ -112,6 +149,8 @@ def test_narrow_screens_do_not_scroll_sideways_in_either_colour_scheme(browser, 
     page = context.new_page()
     page.goto(report)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    too_wide = "tables => tables.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)"
+    assert page.locator(".scroll").evaluate_all(too_wide) == [], "no table is cut off"
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
     context.close()
@@ -120,5 +159,5 @@ def test_narrow_screens_do_not_scroll_sideways_in_either_colour_scheme(browser, 
 def test_every_chart_has_a_text_description(page, report):
     page.goto(report)
     labels = page.locator(".chart svg").evaluate_all("charts => charts.map((each) => each.getAttribute('aria-label'))")
-    assert len(labels) == 6
+    assert len(labels) == 8
     assert all(" from " in label for label in labels)

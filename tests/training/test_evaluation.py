@@ -1,5 +1,6 @@
 import copy
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,9 @@ from dragoman.events import EvaluationDone
 from dragoman.model.architecture import Architecture
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
+from dragoman.run_folder import RunFolder
+from dragoman.telemetry.kept_translations import TranslationStore
+from dragoman.training.checkpoint import AVERAGED, BEST_BLEU
 from dragoman.training.evaluation import Evaluator
 
 from ..distributed.fake_cluster import FakeCluster
@@ -31,20 +35,29 @@ def model(data) -> Transformer:
     return Transformer(Architecture(vocabulary=data.tokenizer.padded_vocab_size, **tiny().model.model_dump()))
 
 
-def evaluate(data, model: Transformer, cluster: Cluster, *overrides: str) -> EvaluationDone:
+def make_evaluator(data, cluster: Cluster, folder: Path, *overrides: str, scorer: FakeScorer | None = None):
     settings = tiny(*overrides)
     precision = Precision.choose(settings, cluster.device)
-    return Evaluator(settings, data, cluster, precision, FakeScorer(), 100).evaluate(copy.deepcopy(model), step=7)
+    return Evaluator(settings, data, RunFolder(folder), cluster, precision, scorer or FakeScorer(), 100)
 
 
-def test_the_loss_is_over_all_target_tokens(data, model, alone):
+@pytest.fixture
+def evaluate(tmp_path):
+    def evaluate(data, model: Transformer, cluster: Cluster, *overrides: str) -> EvaluationDone:
+        evaluator = make_evaluator(data, cluster, tmp_path, *overrides)
+        return evaluator.evaluate(copy.deepcopy(model), step=7)
+
+    return evaluate
+
+
+def test_the_loss_is_over_all_target_tokens(data, model, alone, evaluate):
     done = evaluate(data, model, alone)
     assert done.step == 7
     assert done.target_tokens == data.pairs("valid").lengths()[:, 1].sum()
     assert done.perplexity == pytest.approx(math.exp(done.nll))
 
 
-def test_several_workers_evaluate_like_one(data, model, alone):
+def test_several_workers_evaluate_like_one(data, model, alone, evaluate):
     expected = evaluate(data, model, alone)
     with ThreadWorkers("a", "b", "c") as workers:
         results = workers(lambda cluster: evaluate(data, model, cluster))
@@ -55,7 +68,7 @@ def test_several_workers_evaluate_like_one(data, model, alone):
         assert (done.bleu, done.chrf) == (1.0, 1.0), "only the main worker scores"
 
 
-def test_samples_are_the_first_sentences_in_order(data, model, alone):
+def test_samples_are_the_first_sentences_in_order(data, model, alone, evaluate):
     done = evaluate(data, model, alone, "evaluation.samples=3", "evaluation.sentences=4")
     sources, references = data.text("valid")
     assert [sample["source"] for sample in done.samples] == list(sources[:3])
@@ -64,19 +77,44 @@ def test_samples_are_the_first_sentences_in_order(data, model, alone):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_model_is_as_before_if_a_worker_is_lost_meanwhile(data, model, alone, training):
+def test_the_model_is_as_before_if_a_worker_is_lost_meanwhile(data, model, alone, tmp_path, training):
     class LosesWorkers(FakeScorer):
         def translate(self, model, lines):
             assert not model.training
             raise WorkersLostError([], "connection reset")
 
-    settings, evaluated = tiny(), copy.deepcopy(model).train(training)
-    precision = Precision.choose(settings, alone.device)
+    evaluated = copy.deepcopy(model).train(training)
     with pytest.raises(WorkersLostError):
-        Evaluator(settings, data, alone, precision, LosesWorkers(), 100).evaluate(evaluated, step=7)
+        make_evaluator(data, alone, tmp_path, scorer=LosesWorkers()).evaluate(evaluated, step=7)
     assert evaluated.training is training
 
 
-def test_without_bleu_nothing_is_translated(data, model, alone):
+def test_without_bleu_nothing_is_translated(data, model, alone, evaluate):
     done = evaluate(data, model, alone, "evaluation.bleu=false")
     assert (done.bleu, done.chrf, done.samples) == (None, None, [])
+
+
+def test_the_translations_of_the_best_evaluation_and_of_the_average_are_kept(data, model, alone, tmp_path):
+    scorer = FakeScorer([2.0, 3.0, 1.0, 0.5])
+    evaluator = make_evaluator(data, alone, tmp_path, "evaluation.sentences=4", scorer=scorer)
+    for step in (10, 20, 30):
+        evaluator.evaluate(copy.deepcopy(model), step)
+    evaluator.evaluate(copy.deepcopy(model), 30, AVERAGED)
+    sources, references = data.text("valid")
+    store = TranslationStore(tmp_path / "translations")
+    best, averaged = (store.read(checkpoint) for checkpoint in (BEST_BLEU, AVERAGED))
+    assert (best.step, best.bleu, averaged.step, averaged.bleu) == (20, 3.0, 30, 0.5)
+    assert (best.references, best.translations) == (tuple(references[:4]), tuple(sources[:4]))
+    assert best.language == data.languages.target
+
+
+def test_only_the_worker_that_scores_keeps_translations(data, model, tmp_path):
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+    with ThreadWorkers("a", "b") as workers:
+        workers(
+            lambda cluster: make_evaluator(data, cluster, tmp_path / str(cluster.rank)).evaluate(
+                copy.deepcopy(model), step=7
+            )
+        )
+    assert [(tmp_path / str(rank) / "translations").exists() for rank in range(2)] == [True, False]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,8 @@ from dragoman.commands.typer_app import AsJson, escape, open_console, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from dragoman.insight.report_content import ReportContent
 
 
 def report(
@@ -20,7 +22,10 @@ def report(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the answers as Markdown instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a report of a run as one self-contained HTML file: its curves, what limits it, eleven answers.
+    """Write a report of a run as one self-contained HTML file: how it goes, what limits it, what to do.
+
+    Several runs are compared: settings, data, machines, speed, quality, whether the difference in BLEU is significant,
+    and which run to prefer at which cost.
 
     **Examples**
 
@@ -30,26 +35,61 @@ def report(
 
         dragoman report runs/base --markdown > notes.md
     """
-    from dragoman.insight.report_writer import summarize_run, to_markdown
+    from dragoman.insight.report_writer import to_markdown
 
     if as_json:
-        summaries = [summarize_run(run) for run in runs]
-        print_json(summaries[0] if len(summaries) == 1 else summaries)
+        content = _read(runs)
+        print_json(content["runs"][0] if content["comparison"] is None else content)
     elif markdown:
-        typer.echo("\n".join(to_markdown(summarize_run(run)) for run in runs), nl=False)
+        typer.echo(to_markdown(_read(runs)), nl=False)
     else:
         write_report(runs, out, open_console())
 
 
 def write_report(runs: Sequence[Path], out: Path | None, console: "Console") -> None:
-    """Write the HTML report, and print its headlines and its path."""
-    from dragoman.insight.report_writer import REPORT_FILE, summarize_run, write_html
+    """Write the HTML report, and print its overview and its path."""
+    from dragoman.insight.report_writer import REPORT_FILE, write_html
 
-    summaries = [summarize_run(run) for run in runs]
+    content = _read(runs)
     path = out or runs[0] / REPORT_FILE
-    write_html(summaries, path)
-    for summary in summaries:
-        prefix = "" if len(summaries) == 1 else f"{summary['run']}: "
-        for headline in summary["headlines"]:
-            console.print(escape(prefix + headline), highlight=False)
+    write_html(content, path)
+    if content["comparison"] is None:
+        _print_overview(content["runs"][0], console)
+    else:
+        _print_comparison(content["comparison"], console)
+        for summary in content["runs"]:
+            console.print(f"\n[bold]{escape(summary['run'])}[/bold]", highlight=False)
+            _print_overview(summary, console)
     console.print(f"Report: {escape(str(path))}", highlight=False, soft_wrap=True)
+
+
+def _read(runs: Sequence[Path]) -> "ReportContent":
+    from dragoman.commands.paired_bootstrap import bootstrap
+    from dragoman.insight.report_writer import read_report
+
+    with open_console(stderr=True).status("Reading the runs" if len(runs) == 1 else "Comparing the runs"):
+        return read_report(runs, bootstrap)
+
+
+def _print_overview(summary: dict[str, Any], console: "Console") -> None:
+    from dragoman.insight.report_writer import SENTENCES, describe_time_use
+
+    overview = summary["overview"]
+    for key, label in SENTENCES.items():
+        console.print(f"[bold]{label}:[/bold] {escape(overview[key])}", highlight=False)
+    for warning in overview["more"]:
+        console.print(escape(warning), highlight=False)
+    console.print(escape(describe_time_use(summary)), highlight=False)
+
+
+def _print_comparison(comparison: dict[str, Any], console: "Console") -> None:
+    from dragoman.terminal import table
+
+    console.print(f"[bold]{escape(comparison['preference'])}[/bold]\n", highlight=False)
+    for each in comparison["topics"]:
+        console.print(f"[bold]{each['topic']}:[/bold] {escape(each['text'])}", highlight=False)
+    rows = table("", *map(escape, comparison["runs"]), right=tuple(range(1, len(comparison["runs"]) + 1)))
+    for row in (*comparison["rows"], *comparison["settings"]):
+        rows.add_row(escape(row["name"]), *map(escape, row["values"]))
+    console.print()
+    console.print(rows)

@@ -25,9 +25,10 @@ def watch(
 
         dragoman watch runs/base runs/bf16 --host 0.0.0.0 --port 8090
     """
+    from dragoman.commands.paired_bootstrap import bootstrap
     from dragoman.insight.live_server import LiveServer
 
-    server = LiveServer(runs, host, port)
+    server = LiveServer(runs, host, port, bootstrap)
     open_console().print(
         f"Open {server.address}  Ctrl-C stops the page, not the training.", highlight=False, soft_wrap=True
     )

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -18,9 +17,10 @@ from starlette.types import ASGIApp
 
 from dragoman.host_header import HostHeaderMiddleware
 from dragoman.http_server import make_server
+from dragoman.insight.compared_run import SignificanceTest
 from dragoman.insight.page import render, to_script_json
+from dragoman.insight.report_content import ReportContent, summarize_runs
 from dragoman.insight.run_history import RunLogReader
-from dragoman.insight.run_summary import summarize
 from dragoman.listening_socket import bind_socket, url_to_open
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -35,12 +35,13 @@ MAX_QUIET_S = 15.0
 class WatchedRuns:
     """The runs of a live page, shared by all browsers."""
 
-    def __init__(self, runs: Sequence[Path]) -> None:
+    def __init__(self, runs: Sequence[Path], test: SignificanceTest) -> None:
+        self._runs, self._test = runs, test
         self._readers = [RunLogReader(run) for run in runs]
         self._lock = threading.Lock()
         self._version = 0
         self.refresh()
-        self.summaries()  # Raises now, and not in each browser, if a run has not started.
+        self.content()  # Raises now, and not in each browser, if a run has not started.
 
     def refresh(self) -> int:
         """Read new events. Returns a version that grows whenever there were any."""
@@ -49,17 +50,17 @@ class WatchedRuns:
             self._version += any(found)
             return self._version
 
-    def summaries(self) -> list[dict[str, Any]]:
+    def content(self) -> ReportContent:
         with self._lock:
-            return [summarize(reader.history(), time.time()) for reader in self._readers]
+            return summarize_runs(self._runs, [reader.history() for reader in self._readers], time.time(), self._test)
 
 
 class LiveServer:
     """Listens as soon as it is created. Outside of the loopback interface, requests need the token in its address."""
 
-    def __init__(self, runs: Sequence[Path], host: str, port: int) -> None:
+    def __init__(self, runs: Sequence[Path], host: str, port: int, test: SignificanceTest) -> None:
         token = None if host in LOOPBACK_HOSTS else secrets.token_urlsafe(16)
-        watched = WatchedRuns(runs)
+        watched = WatchedRuns(runs, test)
         self._socket = bind_socket(host, port)
         self._socket.listen()  # A browser that connects before `serve` waits instead of being refused.
         self.address = f"{url_to_open(host, self._socket.getsockname()[1])}/" + (f"?token={token}" if token else "")
@@ -87,7 +88,7 @@ def make_app(
 
     async def page(request: Request) -> Response:
         return refuse(request) or HTMLResponse(
-            await run_in_threadpool(lambda: render(watched.summaries(), live=True)),
+            await run_in_threadpool(lambda: render(**watched.content(), live=True)),
             headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"},
         )
 
@@ -115,6 +116,6 @@ async def stream_updates(watched: WatchedRuns, is_stopping: Callable[[], bool]) 
         version = await run_in_threadpool(watched.refresh)
         if version > sent_version or time.monotonic() - sent_at_s > MAX_QUIET_S:
             sent_version, sent_at_s = version, time.monotonic()
-            content = await run_in_threadpool(lambda: to_script_json({"runs": watched.summaries()}))
+            content = await run_in_threadpool(lambda: to_script_json(watched.content()))
             yield f"data: {content}\n\n"
         await asyncio.sleep(POLL_INTERVAL_S)

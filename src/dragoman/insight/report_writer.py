@@ -1,39 +1,69 @@
 """Report of runs: one self-contained HTML file, or Markdown."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dragoman.errors import DragomanError
 from dragoman.files import write_atomic
+from dragoman.insight.compared_run import SignificanceTest
 from dragoman.insight.page import render
+from dragoman.insight.report_content import ReportContent, summarize_runs
 from dragoman.insight.run_history import read_history
-from dragoman.insight.run_summary import summarize
-from dragoman.number_format import count, span
+from dragoman.number_format import count, percent, span
 
 REPORT_FILE = "report.html"
+SENTENCES = {"how": "How it goes", "limit": "What limits it", "advice": "What to do"}
+"""The sentences of the overview, with their labels."""
 _SCORE_DIGITS = {"loss": 3, "bleu": 1, "chrf": 1}
 
 
-def summarize_run(run: Path) -> dict[str, Any]:
-    """The summary of the run in a folder."""
-    return summarize(read_history(run), time.time())
+def read_report(runs: Sequence[Path], test: SignificanceTest) -> ReportContent:
+    """The content of the report of the runs in these folders."""
+    return summarize_runs(runs, [read_history(run) for run in runs], time.time(), test)
 
 
-def write_html(summaries: Sequence[dict[str, Any]], path: Path) -> None:
+def write_html(content: ReportContent, path: Path) -> None:
     """Write the page of one or more runs."""
     try:
-        write_atomic(path, render(summaries))
+        write_atomic(path, render(**content))
     except OSError as error:
         raise DragomanError(f"{path} cannot be written ({error.strerror}): choose another --out.") from None
 
 
-def to_markdown(summary: dict[str, Any]) -> str:
-    """The answers and evaluations of a run, without the charts."""
-    progress = f"{count(summary['step'])} of {count(summary['total_steps'])} steps, {span(summary['elapsed_s'])}"
-    lines = [f"# {summary['run']}", "", f"{summary['state']}: {progress}", ""]
-    lines += [f"- {headline}" for headline in summary["headlines"]]
+def describe_time_use(summary: Mapping[str, Any]) -> str:
+    """Where the time of the run went, in one line: the largest activities first."""
+    elapsed_s = summary["elapsed_s"]
+    largest_first = sorted(summary["time_use"].items(), key=lambda item: -item[1])
+    parts = [f"{name} {percent(used_s / elapsed_s)}" for name, used_s in largest_first if used_s > 0.005 * elapsed_s]
+    text = f"Where the {span(elapsed_s)} went: {', '.join(parts) or 'not known'}"
+    if summary["between_sessions_s"] >= 1:
+        text += f"; not counted: {span(summary['between_sessions_s'])} between sessions"
+    return f"{text}."
+
+
+def to_markdown(content: ReportContent) -> str:
+    """The comparison, answers and evaluations of runs, without the charts."""
+    parts = [] if content["comparison"] is None else [_comparison_markdown(content["comparison"])]
+    return "\n".join([*parts, *map(_run_markdown, content["runs"])])
+
+
+def _comparison_markdown(comparison: Mapping[str, Any]) -> str:
+    lines = ["# Comparison", "", f"**{comparison['preference']}**", ""]
+    lines += [f"- {each['topic']}: {each['text']}" for each in comparison["topics"]]
+    columns = len(comparison["runs"])
+    lines += ["", f"| | {' | '.join(comparison['runs'])} |", f"|---|{'---|' * columns}"]
+    lines += [f"| {row['name']} | {' | '.join(row['values'])} |" for row in comparison["rows"]]
+    lines += [f"| `{row['name']}` | {' | '.join(row['values'])} |" for row in comparison["settings"]]
+    return "\n".join(lines) + "\n"
+
+
+def _run_markdown(summary: Mapping[str, Any]) -> str:
+    overview = summary["overview"]
+    lines = [f"# {summary['run']}", "", *(f"- {label}: {overview[key]}" for key, label in SENTENCES.items())]
+    lines += [f"- {warning}" for warning in overview["more"]]
+    lines += ["", describe_time_use(summary)]
     for title, answers in (("Diagnoses", summary["diagnoses"]), ("Eleven answers", summary["answers"])):
         if answers:
             lines += ["", f"## {title}"]
@@ -53,7 +83,3 @@ def to_markdown(summary: dict[str, Any]) -> str:
             )
             lines.append(f"| {count(done['step'])} | {' | '.join(scores)} |")
     return "\n".join(lines) + "\n"
-
-
-def _score(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

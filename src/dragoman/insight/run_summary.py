@@ -7,12 +7,13 @@ from typing import Any
 
 from dragoman import events
 from dragoman.events import StepDone
-from dragoman.insight.answer import Answer
 from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
+from dragoman.insight.overview import describe_run
 from dragoman.insight.run_history import WORKER_STEPS, RunHistory
 from dragoman.insight.step_breakdown import STEP_PARTS, mean_of, mean_part_s
 from dragoman.insight.time_and_cost import estimate_remaining_time, find_hourly_cost
+from dragoman.insight.time_use import between_sessions_s, elapsed_at, time_by_activity
 from dragoman.telemetry.event_messages import message_for
 from dragoman.telemetry.remaining_time import MEASURING
 
@@ -22,7 +23,6 @@ MAX_BREAKDOWN_POINTS = 200
 MAX_SENSOR_POINTS = 60
 MAX_SAMPLES = 12
 MAX_INCIDENTS = 200
-MIN_HEADLINES = 3
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ def summarize(history: RunHistory, now_s: float) -> Json:
     """Everything that the page shows."""
     remaining = estimate_remaining_time(history) if history.ended is None else None
     cost = find_hourly_cost(history)
-    diagnoses, answers = diagnose(history), answer_all(history)
+    diagnoses, answers, time_use = diagnose(history), answer_all(history), time_by_activity(history)
     started, state = history.started, history.state(now_s)
     return {
         "run": history.name,
@@ -42,7 +42,9 @@ def summarize(history: RunHistory, now_s: float) -> Json:
         "remaining_s": None if remaining is None else remaining.total_s,
         "remaining": str(remaining or MEASURING) if history.ended is None else None,
         "cost": None if cost is None else {"spent": cost.amount(history.elapsed_s), "currency": cost.currency},
-        "headlines": headlines(diagnoses, answers, state, history.failed),
+        "overview": describe_run(history, state, diagnoses, answers, time_use).to_json(),
+        "time_use": {name: _rounded(seconds) for name, seconds in time_use.items()},
+        "between_sessions_s": between_sessions_s(history),
         "diagnoses": [diagnosis.to_json() for diagnosis in diagnoses],
         "answers": [answer.to_json() for answer in answers],
         "about": {
@@ -54,7 +56,7 @@ def summarize(history: RunHistory, now_s: float) -> Json:
             "torch": started.torch_version,
         },
         "curves": _curves(history),
-        "evaluations": [_evaluation(done) for done in history.evaluations],
+        "evaluations": [_evaluation(history, done) for done in history.evaluations],
         "step_breakdown": _step_breakdown(history),
         "workers": _workers(history),
         "lost": [asdict(loss) for loss in history.losses],
@@ -68,24 +70,6 @@ def summarize(history: RunHistory, now_s: float) -> Json:
     }
 
 
-def headlines(
-    diagnoses: Sequence[Answer], answers: Sequence[Answer], state: str, failed: events.WorkerFailed | None = None
-) -> list[str]:
-    """The most important sentences: all warnings, then duration and training progress up to three."""
-    warnings = [
-        f"{answer.question} {answer.text} {answer.remedy}" for answer in (*diagnoses, *answers) if answer.is_warning
-    ]
-    if state == "not responding":
-        warnings.insert(
-            0, "The run stopped without ending: run the same command again to resume from its last checkpoint."
-        )
-    if state == "failed" and (message := failed and message_for(failed)):
-        warnings.insert(0, f"{message.text} Run the same command again to resume from the last checkpoint.")
-    by_key = {answer.key: answer for answer in answers}
-    progress = [by_key["duration"].text, f"{by_key['trained'].question} {by_key['trained'].text}"]
-    return [*warnings, *progress][: max(MIN_HEADLINES, len(warnings))]
-
-
 def buckets(items: Sequence[Any], max_buckets: int = MAX_POINTS) -> list[Sequence[Any]]:
     """Groups of neighbours, all of the same size but the last."""
     size = max(1, math.ceil(len(items) / max_buckets))
@@ -97,6 +81,7 @@ def _curves(history: RunHistory) -> Json:
     groups = buckets(history.steps)
     return {
         "step": [group[-1].step for group in groups],
+        "elapsed_s": [_rounded(elapsed_at(history, group[-1].at_s)) for group in groups],
         "train_loss": [_rounded(mean_of(group, "nll")) for group in groups],
         "learning_rate": [_rounded(group[-1].learning_rate) for group in groups],
         "gradient_norm": [_rounded(mean_of(group, "gradient_norm")) for group in groups],
@@ -107,10 +92,11 @@ def _curves(history: RunHistory) -> Json:
     }
 
 
-def _evaluation(done: events.EvaluationDone) -> Json:
+def _evaluation(history: RunHistory, done: events.EvaluationDone) -> Json:
     scores = {"loss": done.nll, "bleu": done.bleu, "chrf": done.chrf}
     finite = {name: score if score is not None and math.isfinite(score) else None for name, score in scores.items()}
-    return {"step": done.step, **finite, "evaluation_s": done.evaluation_s}
+    elapsed_s = _rounded(elapsed_at(history, done.at_s))
+    return {"step": done.step, "elapsed_s": elapsed_s, **finite, "evaluation_s": done.evaluation_s}
 
 
 def _step_breakdown(history: RunHistory) -> Json:

@@ -47,7 +47,7 @@ def save_average(
         return None
     for tensor in model.state_dict().values():
         cluster.broadcast(tensor, 0)
-    evaluation = evaluator.evaluate(model, step)
+    evaluation = evaluator.evaluate(model, step, checkpoint.AVERAGED)
     return CheckpointsAveraged(
         step=step,
         names=names,

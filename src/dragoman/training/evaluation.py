@@ -16,7 +16,10 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.events import EvaluationDone
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
+from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
+from dragoman.telemetry.kept_translations import KeptTranslations, TranslationStore
+from dragoman.training.checkpoint import BEST_BLEU
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,14 @@ class Evaluator:
 
     settings: Settings
     data: DataSet
+    run: RunFolder
     cluster: Cluster
     precision: Precision
     scorer: TranslationScorer
     micro_batch_tokens: int
 
-    def evaluate(self, model: Transformer, step: int) -> EvaluationDone:
+    def evaluate(self, model: Transformer, step: int, checkpoint: str = BEST_BLEU) -> EvaluationDone:
+        """Evaluate a model. Its translations are kept under the name of the checkpoint, of `best-bleu` the best."""
         started = time.perf_counter()
         with torch.inference_mode(), _evaluation_mode(model):
             loss_sum, nll_sum, tokens = self._losses(model)
@@ -60,7 +65,9 @@ class Evaluator:
             # Every worker has all translations; scoring them once is enough.
             scores = None
             if self.cluster.is_main:
-                scores = asdict(self.scorer.score(translations, references))
+                found = self.scorer.score(translations, references)
+                scores = asdict(found)
+                self._keep(checkpoint, step, found, translations, references)
             quality = Quality(**self.cluster.broadcast_json(scores))
             samples = [
                 {"source": source, "reference": reference, "translation": translation}
@@ -81,6 +88,14 @@ class Evaluator:
             evaluation_s=time.perf_counter() - started,
             samples=samples,
         )
+
+    def _keep(
+        self, checkpoint: str, step: int, quality: Quality, translations: Sequence[str], references: Sequence[str]
+    ) -> None:
+        store = TranslationStore(self.run.translations)
+        keep = store.keep_best if checkpoint == BEST_BLEU else store.keep
+        language = self.data.languages.target
+        keep(checkpoint, KeptTranslations(step, quality.bleu, language, tuple(references), tuple(translations)))
 
     def _losses(self, model: Transformer) -> tuple[float, float, int]:
         """Sums over the validation set of the smoothed loss and of the negative log-likelihood, and its tokens."""

@@ -69,7 +69,7 @@ class Trainer:
         self._train_step = TrainStep(
             self._replica.model, loader, self._precision, settings.training, device, record, timer
         )
-        self._evaluator = Evaluator(settings, data, cluster, self._precision, scorer, micro_batch_tokens)
+        self._evaluator = Evaluator(settings, data, run, cluster, self._precision, scorer, micro_batch_tokens)
         description = ModelDescription(self._architecture, data.languages, settings.decoding, data.tokenizer)
         self._checkpoints = Checkpoints(run.checkpoints, description, settings.checkpoint, record)
         self._step_log = StepLog(cluster, self._take_spans, record)

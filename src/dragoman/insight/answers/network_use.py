@@ -122,9 +122,9 @@ def _faster_exchange(history: RunHistory) -> str:
         "exchange.method=local": predict(conditions.with_method("local")).step_s,
         "a link ten times as fast": predict(conditions.with_bandwidth(10 * conditions.link.bits_per_s)).step_s,
     }
-    best_first = sorted(options.items(), key=lambda option: option[1])
-    times = "; ".join(f"{step_s:.2f} s with {change}" for change, step_s in best_first)
-    return f"Predicted step time, now {predict(conditions).step_s:.2f} s: {times}."
+    (best, best_s), *others = sorted(options.items(), key=lambda option: option[1])
+    times = "; ".join(f"{step_s:.2f} s with {change}" for change, step_s in others)
+    return f"Use {best}: predicted step time {best_s:.2f} s instead of {predict(conditions).step_s:.2f} s; {times}."
 
 
 def _step_conditions(history: RunHistory) -> StepConditions | None:

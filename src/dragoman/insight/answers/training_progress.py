@@ -53,7 +53,9 @@ def answer_trained(history: RunHistory) -> Answer:
     more = "the steps to come" if is_running else "50 % more steps"
     if gain > MIN_GAIN * last.nll:
         text = f"Not yet: {more} would lower the validation loss by about {gain:.3f}."
-        remedy = f"Raise training.steps to {count(forecast.step)}." if history.ended is not None else ""
+        steps = count(forecast.step)
+        longer = f"Start a new run of {steps} steps." if decays else f"Raise training.steps to {steps}."
+        remedy = longer if history.ended is not None else ""
         return Answer(key, question, text, evidence, confidence="likely", remedy=remedy)
     gained = f"{more} would lower the validation loss by only about {max(0.0, gain):.3f}"
     return Answer(key, question, f"Yes, for this model and data: {gained}.", evidence, confidence="likely")

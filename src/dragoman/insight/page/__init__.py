@@ -7,14 +7,14 @@ from importlib import resources
 from typing import Any
 
 
-def render(summaries: Sequence[dict[str, Any]], *, live: bool = False) -> str:
+def render(runs: Sequence[dict[str, Any]], comparison: dict[str, Any] | None = None, *, live: bool = False) -> str:
     """The complete page, with its style sheet, script and data."""
-    title = ", ".join(summary["run"] for summary in summaries)
+    title = ", ".join(run["run"] for run in runs)
     parts = {
         "title": escape(title),
         "style": _read("page.css"),
         "script": _read("page.js"),
-        "data": to_script_json({"runs": list(summaries), "live": live}),
+        "data": to_script_json({"runs": list(runs), "comparison": comparison, "live": live}),
     }
     # One pass over the template, so that text of a run that looks like a placeholder is not replaced.
     first, *rest = _read("page.html").split("{{")

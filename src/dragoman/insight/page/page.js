@@ -2,11 +2,17 @@
 // Draws the summaries that run_summary.py makes. Text of a run is inserted as text, never as markup.
 
 const $ = (id) => document.getElementById(id);
-const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"].map((name) => `var(${name})`);
+const COLOURS = Array.from({ length: 13 }, (_, n) => `var(--c${n + 1})`);
+const SENTENCES = { how: "How it goes", limit: "What limits it", advice: "What to do" };
 const BADGES = { running: "good", finished: "good", "stopped early": "good", interrupted: "warn", "not responding": "bad", failed: "bad", diverged: "bad" };
 let runs = [];
+let comparison = null; // Of several runs.
 let selected = 0; // Index of the run whose details are shown.
-let zoom = null; // Range of steps that all charts show, [from, to]; null shows all.
+// Horizontal axes. All charts of an axis show the same range, [from, to]; null shows all.
+const AXES = {
+  step: { zoom: null, label: (x) => `step ${formatCount(x)}`, tick: (x) => formatShort(x) },
+  time: { zoom: null, label: (x) => formatSpan(x), tick: (x, range) => formatTimeTick(x, range) },
+};
 const openAnswers = new Set(); // Keys of the answers that the reader has opened.
 
 function element(tag, attributes = {}, ...children) {
@@ -51,6 +57,14 @@ function formatBytes(number) {
   return `${number.toFixed(1)} TB`;
 }
 
+// Ticks of a time axis are round numbers of its unit.
+const timeUnit = (range) => (range > 7200 ? [3600, "h"] : range > 600 ? [60, "min"] : [1, "s"]);
+
+function formatTimeTick(seconds, range) {
+  const [unit, name] = timeUnit(range);
+  return `${+(seconds / unit).toPrecision(3)} ${name}`;
+}
+
 const formatPercent = (share) => `${(100 * share).toFixed(0)} %`;
 
 function axisTicks(low, high, maxTicks) {
@@ -71,11 +85,11 @@ function smoothed(values, weight) {
   });
 }
 
-// A chart over steps. Its series are lines, or stacked areas.
+// A chart over steps or time. Its series are lines, or stacked areas.
 
 class Chart {
-  constructor(parent, title, unit, stacked = false) {
-    Object.assign(this, { title, unit, stacked, series: [], cursor: null, selection: null });
+  constructor(parent, title, unit, stacked = false, axis = AXES.step) {
+    Object.assign(this, { title, unit, stacked, axis, series: [], cursor: null, selection: null });
     this.svg = svgElement("svg", { role: "img", tabindex: "0" });
     this.legend = element("ul", { class: "legend" });
     this.output = element("output", { "aria-live": "polite" });
@@ -89,10 +103,10 @@ class Chart {
     this.svg.addEventListener("pointerup", () => {
       const [from, to] = [...(this.selection || [0, 0])].sort((a, b) => a - b);
       this.selection = null;
-      if (to - from > (this.lastStep - this.firstStep) * 0.02) setZoom([from, to]);
+      if (to - from > (this.lastStep - this.firstStep) * 0.02) setZoom(this.axis, [from, to]);
       else this.draw();
     });
-    this.svg.addEventListener("dblclick", () => setZoom(null));
+    this.svg.addEventListener("dblclick", () => setZoom(this.axis, null));
     this.svg.addEventListener("keydown", (event) => this.onKeyDown(event));
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
@@ -117,7 +131,7 @@ class Chart {
       this.svg.setAttribute("aria-label", `${this.title}: no data yet.`);
       return;
     }
-    const [firstStep, lastStep] = zoom || [Math.min(0, ...ends), Math.max(...ends)];
+    const [firstStep, lastStep] = this.axis.zoom || [Math.min(0, ...ends), Math.max(...ends)];
     const lines = this.toPoints();
     const margin = { left: 48, right: 8, top: 8, bottom: 20 };
     const plotWidth = width - margin.left - margin.right, plotHeight = height - margin.top - margin.bottom;
@@ -129,9 +143,10 @@ class Chart {
       this.svg.append(svgElement("line", { class: "grid", x1: margin.left, x2: width - margin.right, y1: toY(value), y2: toY(value) }));
       this.svg.append(svgElement("text", { x: margin.left - 6, y: toY(value) + 4, "text-anchor": "end" }, formatShort(value)));
     }
-    for (const step of axisTicks(firstStep, lastStep, Math.max(2, width / 110))) {
-      const anchor = toX(step) > width - 24 ? "end" : "middle";
-      this.svg.append(svgElement("text", { x: toX(step), y: height - 5, "text-anchor": anchor }, formatShort(step)));
+    const range = lastStep - firstStep, [unit] = this.axis === AXES.time ? timeUnit(range) : [1];
+    for (const tick of axisTicks(firstStep / unit, lastStep / unit, Math.max(2, width / 110))) {
+      const step = tick * unit, anchor = toX(step) > width - 24 ? "end" : "middle";
+      this.svg.append(svgElement("text", { x: toX(step), y: height - 5, "text-anchor": anchor }, this.axis.tick(step, range)));
     }
     const clipId = `clip-${this.title.replace(/\W/g, "")}`;
     const clip = svgElement("clipPath", { id: clipId });
@@ -209,7 +224,7 @@ class Chart {
       if (this.series.length === 1 || nearest || each.xs.length === 1) this.cursor = each.xs[nearest];
       return each.ys[nearest] === null ? "" : `${each.name} ${formatShort(each.ys[nearest])}${this.unit}`;
     }).filter(Boolean);
-    this.output.textContent = step === null ? "" : `step ${formatCount(this.cursor)}: ${values.join(", ")}`;
+    this.output.textContent = step === null ? "" : `${this.axis.label(this.cursor)}: ${values.join(", ")}`;
     this.draw();
   }
 
@@ -233,10 +248,10 @@ class Chart {
     const actions = {
       ArrowRight: () => this.showValues(xs.find((x) => x > step) ?? xs[xs.length - 1]),
       ArrowLeft: () => this.showValues([...xs].reverse().find((x) => x < step) ?? xs[0]),
-      "+": () => setZoom([Math.max(this.firstStep, step - range / 4), Math.min(this.lastStep, step + range / 4)]),
-      "-": () => setZoom([step - range, step + range]),
-      0: () => setZoom(null),
-      Escape: () => setZoom(null),
+      "+": () => setZoom(this.axis, [Math.max(this.firstStep, step - range / 4), Math.min(this.lastStep, step + range / 4)]),
+      "-": () => setZoom(this.axis, [step - range, step + range]),
+      0: () => setZoom(this.axis, null),
+      Escape: () => setZoom(this.axis, null),
     };
     if (actions[event.key]) {
       event.preventDefault();
@@ -245,15 +260,17 @@ class Chart {
   }
 }
 
-function setZoom(range) {
-  const last = Math.max(1, ...runs.map((run) => run.step));
-  zoom = range && [Math.max(0, range[0]), Math.min(last, range[1])];
-  if (zoom && zoom[1] - zoom[0] >= last) zoom = null;
-  $("reset-zoom").hidden = zoom === null;
+function setZoom(axis, range) {
+  const last = Math.max(1, ...runs.map((run) => (axis === AXES.step ? run.step : run.elapsed_s)));
+  axis.zoom = range && [Math.max(0, range[0]), Math.min(last, range[1])];
+  if (axis.zoom && axis.zoom[1] - axis.zoom[0] >= last) axis.zoom = null;
+  $("reset-zoom").hidden = Object.values(AXES).every((each) => each.zoom === null);
   Object.values(charts).forEach((chart) => chart.draw());
 }
 
 const charts = {
+  comparedBySteps: new Chart($("comparison-charts"), "Validation loss over steps", ""),
+  comparedByTime: new Chart($("comparison-charts"), "Validation loss over time", "", false, AXES.time),
   loss: new Chart($("curves"), "Loss (nats per target token)", ""),
   bleu: new Chart($("curves"), "BLEU", ""),
   learningRate: new Chart($("curves"), "Learning rate", ""),
@@ -269,11 +286,15 @@ function drawCharts() {
   const curve = (key, name, smooth) => forEachRun((run, colour) => ({
     name: label(run, name), colour, xs: run.curves.step, ys: smooth ? smoothed(run.curves[key], weight) : run.curves[key],
   }));
-  const scores = (key, name, singleColour) => forEachRun((run, colour) => {
+  const scores = (key, name, singleColour, x = "step") => forEachRun((run, colour) => {
     const known = run.evaluations.filter((evaluation) => evaluation[key] !== null);
-    const xs = known.map((evaluation) => evaluation.step), ys = known.map((evaluation) => evaluation[key]);
-    return { name: label(run, name), colour: several ? colour : singleColour, xs, ys, dots: true };
+    const xs = known.map((evaluation) => evaluation[x]), ys = known.map((evaluation) => evaluation[key]);
+    return { name: name ? label(run, name) : run.run, colour: several ? colour : singleColour, xs, ys, dots: true };
   });
+  if (several) {
+    charts.comparedBySteps.setSeries(scores("loss", "", COLOURS[0]));
+    charts.comparedByTime.setSeries(scores("loss", "", COLOURS[0], "elapsed_s"));
+  }
   charts.loss.setSeries([...curve("train_loss", "training", true), ...scores("loss", "validation", COLOURS[1])]);
   charts.bleu.setSeries(scores("bleu", "BLEU", COLOURS[0]));
   charts.learningRate.setSeries(curve("learning_rate", "learning rate", false));
@@ -292,7 +313,8 @@ function fillSection(id, ...children) {
 }
 
 // Commands and names are between backticks.
-const withCode = (text) => text.split("`").map((part, n) => (n % 2 ? element("code", {}, part) : part));
+// A number and its percent sign stay on one line.
+const withCode = (text) => text.replaceAll(" %", "\u00a0%").split("`").map((part, n) => (n % 2 ? element("code", {}, part) : part));
 
 function answerDetails(answer) {
   const details = element("details", answer.is_warning ? { class: "warning" } : {},
@@ -305,11 +327,57 @@ function answerDetails(answer) {
   return details;
 }
 
-function table(caption, columns, rows) {
-  const head = element("tr", {}, ...columns.map((text) => element("th", { scope: "col" }, text)));
-  const body = rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, cell))));
-  const content = element("table", { "aria-label": caption }, element("thead", {}, head), element("tbody", {}, ...body));
+function table(caption, columns, rows, kind = "stacked") {
+  const head = element("tr", { role: "row" }, ...columns.map((text) => element("th", { role: "columnheader", scope: "col" }, text)));
+  const cell = (content, n) => element("td", { role: "cell", "data-label": columns[n] }, content);
+  const body = rows.map((row) => element("tr", { role: "row" }, ...row.map(cell)));
+  // Blocks, as narrow screens show them, have no roles of their own.
+  const content = element("table", { class: kind, role: "table", "aria-label": caption },
+    element("thead", { role: "rowgroup" }, head), element("tbody", { role: "rowgroup" }, ...body));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, content);
+}
+
+function drawOverview({ overview }) {
+  const warned = runs[selected].diagnoses.concat(runs[selected].answers).some((answer) => answer.is_warning);
+  const sentences = Object.entries(SENTENCES).map(([key, label]) =>
+    element("p", key === "limit" && warned ? { class: "warning" } : {}, element("b", {}, label), ...withCode(overview[key])));
+  const more = overview.more.map((text) => element("li", {}, ...withCode(text)));
+  const others = more.length ? [element("b", {}, "Also"), element("ul", {}, ...more)] : [];
+  $("overview").replaceChildren(...sentences, ...others);
+}
+
+// One bar for the whole run; the list below it has the numbers, and is what screen readers read.
+function timeBar(run) {
+  const total = run.elapsed_s || 1;
+  const used = Object.entries(run.time_use).map(([name, seconds], n) => ({ name, seconds, share: seconds / total, colour: COLOURS[n] }))
+    .filter((each) => each.share > 0.0005);
+  if (!used.length) return [];
+  const bar = element("div", { class: "time-bar", "aria-hidden": "true" }, ...used.map((each) => {
+    const part = element("span", { title: `${each.name}: ${formatSpan(each.seconds)}` }, element("span", {}, each.name));
+    part.style.background = each.colour;
+    part.style.flex = `${each.share} 1 0`;
+    return part;
+  }));
+  const list = element("ul", { class: "time-legend" }, ...[...used].sort((a, b) => b.seconds - a.seconds).map((each) => {
+    const swatch = element("i", { "aria-hidden": "true" });
+    swatch.style.background = each.colour;
+    const share = each.share < 0.01 ? "< 1 %" : formatPercent(each.share);
+    return element("li", {}, swatch, element("b", {}, each.name), element("span", {}, formatSpan(each.seconds)), element("em", {}, share));
+  }));
+  const idle = run.between_sessions_s >= 1
+    ? [element("p", { class: "note" }, `Not counted: ${formatSpan(run.between_sessions_s)} between sessions, in which the run did not run.`)] : [];
+  return [bar, list, ...idle];
+}
+
+function drawComparison() {
+  $("comparison").hidden = comparison === null;
+  if (comparison === null) return;
+  $("preference").replaceChildren(...withCode(comparison.preference));
+  const rows = comparison.rows.map((row) => [row.name, ...row.values])
+    .concat(comparison.settings.map((row) => [element("code", {}, row.name), ...row.values]));
+  $("comparison-tables").replaceChildren(table("Comparison", ["", ...comparison.runs], rows, "compared"));
+  $("topics").replaceChildren(...comparison.topics.flatMap((each) =>
+    [element("dt", {}, each.topic), element("dd", {}, ...withCode(each.text))]));
 }
 
 function drawHeader(run) {
@@ -330,7 +398,7 @@ function drawHeader(run) {
   };
   const known = Object.entries(numbers).filter(([, text]) => text);
   $("numbers").replaceChildren(...known.map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text))));
-  $("headlines").replaceChildren(...run.headlines.map((text) => element("p", {}, ...withCode(text))));
+  drawOverview(run);
   const { about } = run;
   $("about").textContent = `${about.workers.join(", ")}. ${about.device}, ${about.precision}, ` +
     `${(about.parameters / 1e6).toFixed(1)} M parameters. Dragoman ${about.version}, torch ${about.torch}.`;
@@ -358,7 +426,7 @@ function hostTable(host) {
       `${gpu.temperature_c.toFixed(0)} °C, ${gpu.clock_mhz.toFixed(0)} MHz${throttled}`;
     rows.push([gpu.name, readings, meter(gpu.use)]);
   }
-  return element("div", {}, element("h3", {}, host.host), table(host.host, ["", "latest reading", "use"], rows));
+  return element("div", {}, element("h3", {}, host.host), table(host.host, ["", "latest reading", "use"], rows, "dense"));
 }
 
 function workerTable(run) {
@@ -380,8 +448,8 @@ function checkpointTable(run) {
       checkpoint ? formatBytes(checkpoint.bytes) : "-", checkpoint ? `${checkpoint.stall_s.toFixed(2)} s` : "-",
     ];
   });
-  const columns = ["step", "validation loss", "BLEU", "chrF", "checkpoint size", "checkpoint stall"];
-  return rows.length ? [table("Evaluations and checkpoints", columns, rows)] : [];
+  const columns = ["step", "vali\u00addation loss", "BLEU", "chrF", "check\u00adpoint size", "check\u00adpoint stall"];
+  return rows.length ? [table("Evaluations and checkpoints", columns, rows, "dense")] : [];
 }
 
 function sampleBlocks(run) {
@@ -399,6 +467,7 @@ function incidentTable(run) {
 }
 
 function drawDetails(run) {
+  fillSection("time-use", ...timeBar(run));
   fillSection("diagnoses", ...run.diagnoses.map(answerDetails));
   fillSection("answers", ...run.answers.map(answerDetails));
   $("workers").replaceChildren(...workerTable(run));
@@ -416,6 +485,7 @@ function draw() {
     button.addEventListener("click", () => { selected = n; draw(); });
     return button;
   }));
+  drawComparison();
   drawHeader(runs[selected]);
   drawDetails(runs[selected]);
   drawCharts();
@@ -423,12 +493,13 @@ function draw() {
 
 function update(content) {
   runs = content.runs;
+  comparison = content.comparison;
   selected = Math.min(selected, runs.length - 1);
   draw();
 }
 
 $("smoothing").addEventListener("input", drawCharts);
-$("reset-zoom").addEventListener("click", () => setZoom(null));
+$("reset-zoom").addEventListener("click", () => Object.values(AXES).forEach((axis) => setZoom(axis, null)));
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((details) => { details.open = true; }));
 
 const content = JSON.parse($("data").textContent);

@@ -1,0 +1,35 @@
+from dataclasses import replace
+
+from dragoman import events
+from dragoman.insight.run_history import build_history
+from dragoman.insight.run_result import find_result
+
+from .synthetic_runs import synthetic_run
+
+
+def test_the_best_evaluation_by_bleu_is_the_result():
+    result = find_result(build_history(synthetic_run(400, bleu=lambda step: 30 - abs(step - 280) / 40)))
+    assert str(result) == "`checkpoints/best-bleu` (step 280, BLEU 30.0, validation loss 2.993)"
+
+
+def test_the_average_is_the_result_if_it_is_the_best_and_up_to_date():
+    recorded = synthetic_run(400)
+    averaged = events.CheckpointsAveraged(
+        at_s=recorded[-1].at_s, step=400, names=["a"], nll=1.0, bleu=40.0, chrf=50.0, averaging_s=0.0
+    )
+    assert find_result(build_history([*recorded, averaged])).checkpoint == "averaged"
+    for other in (replace(averaged, bleu=1.0), replace(averaged, step=200)):
+        assert find_result(build_history([*recorded, other])).checkpoint == "best-bleu"
+
+
+def test_without_bleu_the_lowest_loss_counts():
+    recorded = [
+        replace(event, bleu=None, chrf=None) if isinstance(event, events.EvaluationDone) else event
+        for event in synthetic_run(400)
+    ]
+    assert str(find_result(build_history(recorded))) == "`checkpoints/best-loss` (step 400, validation loss 2.700)"
+
+
+def test_a_run_that_was_never_evaluated_has_no_result():
+    assert find_result(build_history(synthetic_run(10, total_steps=100, ended=None))) is None
+    assert find_result(build_history(synthetic_run(60, valid_loss=lambda step: float("nan"), bleu=lambda step: 0.0)))
