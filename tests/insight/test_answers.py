@@ -120,6 +120,37 @@ def test_overfitting_names_its_onset_and_the_checkpoint_to_use():
     assert "step 160 (best-loss)" in found.remedy
 
 
+@pytest.mark.parametrize(("last_bleu", "starts", "is_warning"), [(20.0, "Yes", True), (25.0, "Not in BLEU", False)])
+def test_a_model_whose_bleu_still_rises_does_not_overfit(last_bleu, starts, is_warning):
+    recorded = synthetic_run(**RUNS["overfitting"][0])
+    scored = [
+        replace(event, bleu=20.0 if event.step < 400 else last_bleu)
+        if isinstance(event, events.EvaluationDone)
+        else event
+        for event in recorded
+    ]
+    history = build_history(scored)
+    found = answer(history, "overfitting")
+    assert found.text.startswith(starts)
+    assert found.is_warning == is_warning
+    assert ("BLEU rose from 20.0 to 25.0" in answer(history, "trained").text) is not is_warning
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [([5.0, 4.0, 3.0], "Not so far: the last of 3"), ([5.0, 3.0, 3.5, 3.6], "Perhaps: the validation loss was lowest")],
+)
+def test_a_few_evaluations_give_a_careful_answer_about_overfitting(losses, expected):
+    recorded = synthetic_run(
+        40 * len(losses) + 10, total_steps=1000, ended=None, valid_loss=lambda s: losses[s // 40 - 1]
+    )
+    found = answer(build_history(recorded), "overfitting")
+    assert found.text.startswith(expected)
+    assert "5 evaluations are needed to be sure" in found.text
+    assert found.confidence == "likely"
+    assert not found.is_warning
+
+
 def test_remaining_time_and_cost_include_evaluations():
     recorded = synthetic_run(200, total_steps=400, ended=None, overrides=["money.price_per_hour=[1.8]"])
     # 200 steps of 1 s, 5 evaluations of 2 s, 5 checkpoints of 0.01 s; two hosts at 1.80 an hour.

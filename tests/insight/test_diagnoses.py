@@ -64,7 +64,10 @@ RUNS = {
     "input-bound": ({"step": input_bound}, {"input"}),
     "recompiling": ({"step": recompiling}, {"compiling"}),
     "checkpoint-bound": ({"stall_s": 5.0}, {"checkpoint-stalls"}),
-    "overfitting": ({"valid_loss": upturn, "train_loss": power_law}, {"overfitting"}),
+    "overfitting": (
+        {"valid_loss": upturn, "train_loss": power_law, "bleu": lambda step: min(20, step / 8)},
+        {"overfitting"},
+    ),
     "diverging": ({"train_loss": rising, "valid_loss": rising}, {"diverging"}),
     "losses that are not finite": ({"extra": [skipped(n, consecutive=n) for n in range(1, 12)]}, {"diverging"}),
     "one loss that is not finite": ({"extra": [skipped(9, consecutive=1)]}, set()),

@@ -81,7 +81,8 @@ def test_a_finished_run_names_the_checkpoint_to_use():
 
 
 def test_an_overfitting_run_stops_and_uses_its_best_checkpoint():
-    found = overview(synthetic_run(400, total_steps=800, ended=None, valid_loss=upturn, train_loss=power_law))
+    losses = {"valid_loss": upturn, "train_loss": power_law, "bleu": lambda step: min(20, step / 8)}
+    found = overview(synthetic_run(400, total_steps=800, ended=None, **losses))
     assert found.limit.startswith("It overfits, since step 160: the validation loss rose by ")
     assert found.advice.startswith("Stop: use the checkpoint of step 160 (best-loss).")
 

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dragoman.insight.answer import Answer
-from dragoman.insight.diagnoses import NOTICEABLE_WAIT
 from dragoman.insight.run_history import RunHistory
 from dragoman.insight.run_result import find_result
-from dragoman.insight.step_breakdown import MIN_SPEED_STEPS, measured_steps
+from dragoman.insight.step_bound import bound_of
+from dragoman.insight.step_breakdown import MIN_SPEED_STEPS, NOTICEABLE_WAIT, measured_steps
 from dragoman.insight.time_and_cost import estimate_remaining_time, find_hourly_cost
 from dragoman.insight.time_use import LOST_WORK, OTHER
 from dragoman.number_format import count, percent, span
@@ -31,6 +31,9 @@ STATEMENTS = {
     "evaluation": "Evaluations take much of the time",
     "out-of-memory": "Batches did not fit into memory",
     "memory": "A machine is running out of memory",
+    "launches": "The GPU waits for Python",
+    "small-batch": "The batch is too small to fill the GPU",
+    "shared-gpu": "Another process uses the GPU",
     "throttled": "GPUs are throttled",
 }
 """Warnings as statements, by key. Other warnings are stated as question and answer."""
@@ -143,7 +146,8 @@ def _describe_time_use(history: RunHistory, time_use: Mapping[str, float]) -> st
     if not measured_steps(history) or not total_s:
         return f"Nothing unusual so far; what limits the speed is known after {MIN_SPEED_STEPS} typical steps."
     shares = {activity: seconds / total_s for activity, seconds in time_use.items()}
-    useful = sum(shares[activity] for activity in USEFUL)
+    useful, bound = sum(shares[activity] for activity in USEFUL), bound_of(history)
+    bound_by = "" if bound is None or bound.kind == "computing" else f", bound by {bound.kind}"
     device = "CPU" if history.started.device == "CPU" else "GPU"
     rest = max((activity for activity in shares if activity not in USEFUL), key=lambda activity: shares[activity])
     named = "not part of any recorded activity" if rest == OTHER else rest
@@ -153,7 +157,7 @@ def _describe_time_use(history: RunHistory, time_use: Mapping[str, float]) -> st
         text = f"{percent(lost)} of the run is lost work, because it went back to a checkpoint and repeated steps"
         return f"{text}; the {device} computes and updates weights for {percent(useful)}."
     if useful >= MOSTLY:
-        text = f"Nothing unusual: the {device} computes and updates weights for {percent(useful)} of the run"
+        text = f"Nothing unusual: the {device} computes and updates weights for {percent(useful)} of the run{bound_by}"
         return f"{text}; most of the rest is {largest}." if largest else f"{text}."
     text = f"No fault found, but the {device} computes and updates weights for only {percent(useful)} of the run"
     return f"{text}; most of the rest is {largest}."

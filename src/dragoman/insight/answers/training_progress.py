@@ -17,6 +17,8 @@ MIN_RISE = 0.01
 """Part of the lowest validation loss by which it must rise again to count as overfitting."""
 MIN_BLEU_GAIN = 0.3
 """BLEU points that a third of the evaluations must gain, or the curve is flat."""
+MIN_BLEU_RISE = 1.0
+"""BLEU points that are more than noise between two evaluations."""
 
 
 def answer_trained(history: RunHistory) -> Answer:
@@ -25,15 +27,16 @@ def answer_trained(history: RunHistory) -> Answer:
     upturn = find_upturn([evaluation.nll for evaluation in done], MIN_RISE)
     if upturn is not None:
         lowest, last = done[upturn.index], done[-1]
-        return Answer(
-            key,
-            question,
-            f"Trained too long: the validation loss was lowest at step {count(lowest.step)} and has risen since.",
-            [
-                f"validation loss {lowest.nll:.3f} at step {count(lowest.step)}, "
-                f"{last.nll:.3f} at step {count(last.step)}"
-            ],
+        text = f"Trained too long: the validation loss was lowest at step {count(lowest.step)} and has risen since."
+        if (bleu_rise := _describe_bleu_rise(done, upturn.index)) is not None:
+            lowest_loss = f"although the validation loss was lowest at step {count(lowest.step)}"
+            flat = is_flat([evaluation.bleu or 0.0 for evaluation in done], MIN_BLEU_GAIN)
+            end = f"{bleu_rise}, {lowest_loss}."
+            text = f"Yes, for this model and data: {end}" if flat else f"Not yet: {end}"
+        losses = (
+            f"validation loss {lowest.nll:.3f} at step {count(lowest.step)}, {last.nll:.3f} at step {count(last.step)}"
         )
+        return Answer(key, question, text, [losses, *_bleu_trend(done)])
     if len(done) < MIN_FORECAST_POINTS:
         return unknown(key, question, f"a forecast needs {MIN_FORECAST_POINTS} evaluations; this run has {len(done)}")
     last, is_running = done[-1], history.ended is None and done[-1].step < history.total_steps
@@ -72,8 +75,8 @@ def _bleu_trend(done: Sequence[EvaluationDone]) -> list[str]:
 def answer_overfitting(history: RunHistory) -> Answer:
     key, question = "overfitting", "Is it overfitting?"
     done = history.evaluations
-    if len(done) < MIN_POINTS:
-        return unknown(key, question, f"needs {MIN_POINTS} evaluations; this run has {len(done)}")
+    if len(done) < MIN_FORECAST_POINTS:
+        return unknown(key, question, f"needs {MIN_FORECAST_POINTS} evaluations; this run has {len(done)}")
     train_losses = [_mean_train_loss(history, before.step, after.step) for before, after in pairwise(done)]
     evidence = [
         f"training loss {train_losses[0]:.3f} before step {count(done[1].step)}, {train_losses[-1]:.3f} before the "
@@ -81,6 +84,8 @@ def answer_overfitting(history: RunHistory) -> Answer:
         f"validation loss {done[0].nll:.3f} at step {count(done[0].step)}, "
         f"{done[-1].nll:.3f} at step {count(done[-1].step)}",
     ]
+    if len(done) < MIN_POINTS:
+        return Answer(key, question, _describe_few(done), evidence, confidence="likely")
     upturn = find_upturn([evaluation.nll for evaluation in done], MIN_RISE)
     if upturn is None:
         return Answer(key, question, "No: the validation loss shows no lasting rise.", evidence)
@@ -90,6 +95,8 @@ def answer_overfitting(history: RunHistory) -> Answer:
     if len(losses_since) > 1 and losses_since[-1] >= losses_since[0]:
         text = f"No: {rise} since step {lowest_step}, but so did the training loss."
         return Answer(key, question, text, evidence)
+    if (bleu_rise := _describe_bleu_rise(done, upturn.index)) is not None:
+        return Answer(key, question, f"Not in BLEU: {rise} since step {lowest_step}, but {bleu_rise}.", evidence)
     return Answer(
         key,
         question,
@@ -99,6 +106,26 @@ def answer_overfitting(history: RunHistory) -> Answer:
         "set evaluation.patience.",
         is_warning=True,
     )
+
+
+def _describe_few(done: Sequence[EvaluationDone]) -> str:
+    """What can be said of fewer evaluations than it takes to tell a rise from noise."""
+    losses, needed = [evaluation.nll for evaluation in done], f"{MIN_POINTS} evaluations are needed to be sure"
+    lowest = min(range(len(losses)), key=losses.__getitem__)
+    if lowest == len(losses) - 1:
+        return f"Not so far: the last of {len(losses)} evaluations has the lowest validation loss; {needed}."
+    return f"Perhaps: the validation loss was lowest at step {count(done[lowest].step)}; {needed}."
+
+
+def _describe_bleu_rise(done: Sequence[EvaluationDone], since: int) -> str | None:
+    """How much BLEU has risen since the lowest validation loss; None if it has not.
+
+    A model that grows too sure of its words loses likelihood, but may still translate better.
+    """
+    before, last = done[since].bleu, done[-1].bleu
+    if before is None or last is None or last - before < MIN_BLEU_RISE:
+        return None
+    return f"BLEU rose from {before:.1f} to {last:.1f}"
 
 
 def _mean_train_loss(history: RunHistory, after_step: int, until_step: int) -> float:
