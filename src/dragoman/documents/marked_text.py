@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Mark:
+class InlineTag:
     """A tag around a part of a text, or a single tag at one place."""
 
     start: int
@@ -16,7 +16,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text and its inline markup. Marks are nested or apart, never crossed; an outer one comes before an inner one."""
+    """A text and its inline markup. Tags are nested or apart, never crossed; an outer one comes before an inner."""
 
     text: str
-    marks: tuple[Mark, ...] = ()
+    tags: tuple[InlineTag, ...] = ()
