@@ -64,6 +64,18 @@ def test_suggestions_need_a_key_where_translations_do(exports: list[Path], tmp_p
         assert client.post("/suggest", data={**SUGGESTION, "api_key": key}).status_code == 200
 
 
+def test_foreign_web_pages_cannot_suggest_anything(exports: list[Path], tmp_path: Path) -> None:
+    """A form can be sent to a local server from any page: the page cannot read the answer, but it need not."""
+    for origins, accepted in (((), False), (["https://a.example"], True), (["*"], True)):
+        app = make_app(
+            make_service(exports), Limits(), None, Metrics(), origins=origins, suggestions=SuggestionStore(tmp_path)
+        )
+        with TestClient(app, base_url=URL) as client:
+            for origin, expected in (("https://a.example", accepted), ("http://[", origins == ["*"]), (URL, True)):
+                response = client.post("/suggest", data=SUGGESTION, headers={"origin": origin})
+                assert response.status_code == (200 if expected else 403), (origins, origin)
+
+
 def test_a_full_store_refuses_suggestions_and_keeps_what_it_has(exports: list[Path], tmp_path: Path) -> None:
     store = SuggestionStore(tmp_path, max_bytes=300)
     app = make_app(make_service(exports), Limits(), None, Metrics(), suggestions=store)

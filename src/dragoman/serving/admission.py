@@ -1,5 +1,7 @@
 """Admission of requests: access, length, and a model with room in its queue."""
 
+from collections.abc import Collection
+
 from starlette.requests import Request
 
 from dragoman.corpus.language_codes import same_language
@@ -11,19 +13,35 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.source_languages import TextLanguage, served_languages
 from dragoman.serving.translation_service import ServedModel, TranslationService, UnknownDirectionError
 
+ANY_ORIGIN = "*"
+
 
 class Admission:
     """Decides whether a request may proceed, and by which model. Refusals are ApiErrors."""
 
-    def __init__(self, service: TranslationService, limits: Limits, keys: ApiKeys | None, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        service: TranslationService,
+        limits: Limits,
+        keys: ApiKeys | None,
+        metrics: Metrics,
+        origins: Collection[str] = (),
+    ) -> None:
         self._service = service
+        self._origins = origins
         self._limits = limits
         self._metrics = metrics
         self._access = AccessControl(keys, limits)
-        self.requires_key = keys is not None
 
     def check_access(self, request: Request, key: str | None) -> None:
         self._access.check(request, key)
+
+    def check_origin(self, request: Request) -> None:
+        """Refuse what pages of other origins send. They cannot read answers, but could change what is stored."""
+        origin = request.headers.get("origin")
+        is_own = origin is None or origin.partition("://")[2] == request.headers.get("host")
+        if not (is_own or origin in self._origins or ANY_ORIGIN in self._origins):
+            raise ApiError(403, "This server takes no suggestions from other web pages: see --cors.")
 
     def check_length(self, characters: int) -> None:
         limit = self._limits.max_characters

@@ -118,6 +118,7 @@ class Api:
     async def suggest(self, request: Request) -> Response:
         if self._suggestions is None:
             raise ApiError(403, "Suggestions are disabled on this server.")
+        self._admission.check_origin(request)
         fields = await read_fields(request, SuggestRequest, self._limits)
         self._admission.check_access(request, fields.api_key)
         self._admission.check_length(len(fields.q) + len(fields.s))

@@ -53,7 +53,7 @@ def make_app(
     `host_names` are the names of the server, beside localhost and IP addresses. `origins` are the web pages of other
     servers that may use the API; `*` stands for all.
     """
-    admission = Admission(service, limits, keys, metrics)
+    admission = Admission(service, limits, keys, metrics, origins)
     api = Api(service, limits, admission, suggestions)
     files = FileApi(service, limits, admission)
     info = ServerInfo(
