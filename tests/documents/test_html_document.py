@@ -56,6 +56,7 @@ def translate(page: str) -> str:
         ('<p class="x notranslate">one two</p>three', '<p class="x notranslate">one two</p>THREE'),
         ("one <!-- a b --> two", "<!-- a b -->TWO ONE"),
         ('one <a class="mention">@<span>b</span></a> two', '<a class="mention">@<span>b</span></a> TWO ONE'),
+        ("<img><b> one</b> <i>two </i><img>", "<img> <i>TWO</i> <b>ONE</b> <img>"),
         ("one <a>#b</a>", "ONE <a>#b</a>"),
         ("<i><a>@b</a></i> one two <a>#b</a>", "<i><a>@b</a></i> TWO ONE <a>#b</a>"),
         ("<p><a>#b</a> <a>#c</a></p>", "<p><a>#b</a> <a>#c</a></p>"),

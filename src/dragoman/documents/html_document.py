@@ -33,7 +33,8 @@ _UNTRANSLATED_ATTRIBUTE = re.compile(
 )
 _UNTRANSLATED_LINK = re.compile(r"\s*(?:[@#][\w@.-]+|(?:https?://|www\.)\S+)\s*")
 """Text of a link that is no text of a language: a mention, a hashtag, an address."""
-_SPACES = re.compile("[ \t\n\r\f]+")
+_SPACE_CHARACTERS = " \t\n\r\f"
+_SPACES = re.compile(f"[{_SPACE_CHARACTERS}]+")
 _NO_BREAK_SPACE = "\xa0"
 
 
@@ -211,11 +212,15 @@ class _TextBuilder:
         return not _has_text(token) if token.kind is TokenKind.TEXT else index not in self._pairs
 
     def _outer_spaces(self, first: int, last: int) -> tuple[str, str]:
-        """Spaces at the start and end of the text, as they were."""
-        start, end = self._tokens[first], self._tokens[last]
-        leading = _SPACES.match(start.source) if start.kind is TokenKind.TEXT else None
-        trailing = end.source[len(end.source.rstrip(" \t\n\r\f")) :] if end.kind is TokenKind.TEXT else ""
-        return leading[0] if leading else "", trailing
+        """Spaces at the start and end of the text: as they were, or one if they were within a tag."""
+        texts = [token for token in self._tokens[first : last + 1] if token.kind is TokenKind.TEXT]
+        source, final = texts[0].source, texts[-1].source
+        leading = source[: len(source) - len(source.lstrip(_SPACE_CHARACTERS))]
+        trailing = final[len(final.rstrip(_SPACE_CHARACTERS)) :]
+        return (
+            leading if texts[0] is self._tokens[first] else leading and " ",
+            trailing if texts[-1] is self._tokens[last] else trailing and " ",
+        )
 
     def _add(self, index: int) -> int:
         """Add a token; returns the index of the next."""
@@ -314,7 +319,7 @@ class _Renderer:
         before, after = markup.needs_spaces
         preceding, following = self._text[max(tag.start - 1, 0) : tag.start], self._text[tag.start : tag.start + 1]
         missing_before = before and preceding not in ("", " ")
-        missing_after = after and following not in ("", " ")
+        missing_after = after and following.isalnum()
         self._out.append(" " * missing_before + markup.opening + " " * missing_after)
         if markup.replaces_space and following in (" ", "\n"):
             self._position = max(self._position, tag.start + len(following))
