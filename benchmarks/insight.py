@@ -3,11 +3,12 @@
 The runs are real, on test hosts (see `benchmarks.host_runs`; `benchmarks.diagnosis_cases` has those with known faults).
 Needs root, Chromium and two idle cores; takes about 45 minutes.
 
-    python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor slow-port eta step-timing telemetry report]
+    python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor busy-doctor slow-port eta step-timing
+                                         telemetry report]
 
-On a machine with a GPU, but none of these (see `benchmarks.gpu_step_parts`):
+On a machine with a GPU, but none of these (see `benchmarks.gpu_step_parts` and `benchmarks.gpu_doctor`):
 
-    python -m benchmarks.insight --only gpu-parts [--corpora ../shared/data]
+    python -m benchmarks.insight --only gpu-parts gpu-doctor [--corpora ../shared/data]
 """
 
 import contextlib
@@ -27,9 +28,11 @@ from tests.distributed.thread_workers import ThreadCluster, ThreadWorkers
 from tests.insight.synthetic_runs import host_sample, synthetic_run
 from tests.system.hosts import Hosts
 
+from benchmarks.busy_doctor import measure_busy_doctor
 from benchmarks.command_line import NO_EVALUATION, dragoman_command, make_parser, run_dragoman
 from benchmarks.corpora import CORPORA, prepare_demo
 from benchmarks.diagnosis_cases import CASES, TUNED, UNSEEN, CaseRuns, train_locally
+from benchmarks.gpu_doctor import measure_gpu_doctor
 from benchmarks.gpu_step_parts import PART_FIELDS, measure_gpu_parts, sum_outside_s
 from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, slow_down_links
 from benchmarks.reporting import Figure, print_figures
@@ -64,13 +67,14 @@ def main() -> None:
         "diagnoses": measure_diagnoses,
         "unseen-diagnoses": measure_unseen_diagnoses,
         "doctor": measure_doctor,
+        "busy-doctor": measure_busy_doctor,
         "slow-port": measure_slow_port,
         "eta": measure_eta,
         "step-timing": measure_step_timing,
         "telemetry": measure_telemetry,
         "report": measure_report,
     }
-    gpu_sections = {"gpu-parts": measure_gpu_parts}
+    gpu_sections = {"gpu-parts": measure_gpu_parts, "gpu-doctor": measure_gpu_doctor}
     parser = make_parser(__doc__, [*sections, *gpu_sections], sections)
     parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora of the GPU sections")
     options = parser.parse_args()

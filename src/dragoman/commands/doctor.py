@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_RECIPE = "transformer-base"
 CURRENT = "these machines"
 """Name of the estimate without a `--what-if`."""
-ROUGH = ", roughly: few steps, not compiled"
+ROUGH = " (rough: --quick)"
 """Added to the titles of what `--quick` measures."""
 
 

@@ -1,8 +1,8 @@
 """Load of this machine: cores that a process may use, and what other processes use of them and of the GPU."""
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import psutil
 import torch
 
 CGROUPS = Path("/sys/fs/cgroup")
-FULL_SHARE = 0.9
+FULL_SHARE = 0.8
 """Part of the cores in use from which processes wait for each other."""
 NOTABLE_SHARE = 0.1
 """Part of the cores that others must use to count."""
@@ -89,12 +89,19 @@ class CpuUse:
         return self.others > NOTABLE_SHARE * self.cores and self.own + self.others > FULL_SHARE * self.cores
 
 
-def read_gpu_use(device: torch.device, sleep: Callable[[float], None] = time.sleep) -> float:
-    """Share of the time in which other processes keep a GPU busy. Call it before this process uses the GPU."""
+def read_gpu_use(device: torch.device) -> float:
+    """Share of the time in which other processes keep a GPU busy; 0 where the driver does not say.
+
+    Call it before this process uses the GPU.
+    """
     if device.type != "cuda":
         return 0.0
+    import pynvml
+
     readings = []
-    for _ in range(GPU_READINGS):
-        readings.append(torch.cuda.utilization(device) / 100)
-        sleep(GPU_READING_INTERVAL_S)
-    return min(readings)  # A process that has just ended is still in the first readings.
+    with contextlib.suppress(pynvml.NVMLError, RuntimeError):
+        for _ in range(GPU_READINGS):
+            readings.append(torch.cuda.utilization(device) / 100)
+            time.sleep(GPU_READING_INTERVAL_S)
+        return min(readings)  # A process that has just ended is still in the first readings.
+    return 0.0

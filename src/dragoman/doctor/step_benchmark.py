@@ -1,6 +1,7 @@
 """Benchmark the training steps of a recipe on this machine: it trains as `dragoman train` does, for a few seconds."""
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -179,6 +180,9 @@ class StepTrials:
             data, no_scorer = cast(DataSet, self._data), cast(TranslationScorer, None)
             with contextlib.suppress(BenchmarkDone):
                 train_and_record(settings, data, run, self._cluster, no_scorer, recorder, StopSignal())
+        gc.collect()  # Otherwise the memory of this run would be missing, or count, in what follows.
+        if self._cluster.device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def benchmark(
