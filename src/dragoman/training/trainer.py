@@ -219,8 +219,7 @@ class Trainer:
 
     def _end(self, reason: str) -> None:
         self._take_spans()
-        state = self._replica.state
-        memory_bytes = peak_memory_bytes(self._cluster.device)
+        state, memory_bytes = self._replica.state, peak_memory_bytes(self._cluster.device)
         ended = RunEnded(step=state.step, reason=reason, elapsed_s=state.elapsed_s, peak_memory_bytes=memory_bytes)
         self._record(self._event_sync.end(self._cluster, self._membership.storage, ended))
         self._checkpoints.raise_if_failed()
