@@ -1,6 +1,6 @@
 """Steps of a training run in windows of about a second, and what they show: a typical time, and how far it varies."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -57,26 +57,25 @@ class StepEstimate:
 class StepWindows:
     """Collects windows of steps. Steps in which something is compiled or captured belong to none."""
 
-    def __init__(self, *, on_gpu: bool, cores: float) -> None:
-        self._on_gpu, self._cores = on_gpu, cores
+    def __init__(self, *, on_gpu: bool, cores: float, read_times: Callable[[], CpuTimes] = CpuTimes.now) -> None:
+        self._on_gpu, self._cores, self._read_times = on_gpu, cores, read_times
         self._warm_up_windows = 1 if on_gpu else 0
         """A GPU raises its clocks meanwhile."""
         self.windows: list[StepWindow] = []
         self._steps: list[StepDone] = []
-        self._began = CpuTimes.now()
-        self._seen = 0
+        self._began = read_times()
+        self._is_first = True
 
-    def add(self, step: StepDone, now: CpuTimes | None = None) -> None:
+    def add(self, step: StepDone) -> None:
         """Add a step that has just ended. The first one allocates memory and fills caches, and does not count."""
-        now = now or CpuTimes.now()
-        self._seen += 1
-        if step.compile_s or self._seen == 1:
-            if not self._steps:
-                self._began = now
+        if step.compile_s or self._is_first:
+            self._is_first = False
+            self._steps, self._began = [], self._read_times()
             return
         self._steps.append(step)
         if sum(step.step_s for step in self._steps) < WINDOW_S:
             return
+        now = self._read_times()  # Only here: many cores take milliseconds, as long as the steps of a GPU.
         if self._warm_up_windows:
             self._warm_up_windows -= 1
         else:
