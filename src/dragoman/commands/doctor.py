@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_RECIPE = "transformer-base"
 CURRENT = "these machines"
 """Name of the estimate without a `--what-if`."""
+MILLISECONDS_BELOW_S = 0.1
 ROUGH = " (rough: --quick)"
 """Added to the titles of what `--quick` measures."""
 
@@ -79,12 +80,15 @@ def doctor(
     named, overrides = split_arguments(arguments or [])
     recipe = named or DEFAULT_RECIPE
     settings = resolve(recipe, overrides).settings
+    console = open_console()
+    if console.is_terminal and not as_json:
+        console.print("[dim]Training for a few seconds; a GPU compiles the model first.[/dim]\n", highlight=False)
     request = benchmark_request(DataSet(data) if data else None, recipe, overrides, quick=quick)
     found = assess(parse_hosts(hosts), request, settings, SshClient(ssh_config, python), what_if or [], elastic=elastic)
     if as_json:
         print_json(_as_json(found))
     else:
-        _show(found, recipe, settings.training.steps, open_console())
+        _show(found, recipe, settings.training.steps, console)
     if not found.current.sensible:
         raise typer.Exit(1)
 
@@ -136,7 +140,7 @@ def _speed_table(measured: "Measurements", *, quick: bool) -> "Table":
     title = f"Speed of a worker{ROUGH if quick else ''}"
     rows = table("machine", "tokens/s", "update", "nominal link speed", title=title, right=(1, 2, 3))
     for host, benchmark in measured.benchmarks.items():
-        speed, update = count(benchmark.tokens_per_s), _duration(benchmark.update_s)
+        speed, update = count(benchmark.step_tokens_per_s), _duration(benchmark.update_s)
         rows.add_row(host, speed, update, _nominal_link_speed(benchmark))
     return rows
 
@@ -168,7 +172,13 @@ def _two_digits(number: int) -> str:
 
 def _duration(seconds: float) -> str:
     """Steps of a GPU take milliseconds."""
-    return f"{seconds:.4f} s" if seconds < 0.1 else f"{seconds:.2f} s"
+    return f"{1000 * seconds:.1f} ms" if seconds < MILLISECONDS_BELOW_S else f"{seconds:.2f} s"
+
+
+def _duration_range(low_s: float, high_s: float) -> str:
+    if high_s < MILLISECONDS_BELOW_S:
+        return f"{1000 * low_s:.1f}-{1000 * high_s:.1f} ms"
+    return f"{low_s:.2f}-{high_s:.2f} s"
 
 
 def _nominal_link_speed(benchmark: "StepBenchmark") -> str:
@@ -192,12 +202,13 @@ def _link_table(measured: "Measurements") -> "Table":
 def _step_table(estimates: "Mapping[str, Estimate]", *, quick: bool) -> "Table":
     from dragoman.terminal import table
 
-    columns = ("", "exchange", "step", "compute", "update", "communication")
-    rows = table(*columns, title=f"Time of a step{ROUGH if quick else ''}", right=(2, 3, 4, 5))
+    columns = ("", "exchange", "step", "likely range", "compute", "update", "communication")
+    rows = table(*columns, title=f"Time of a step{ROUGH if quick else ''}", right=(2, 3, 4, 5, 6))
     for name, estimate in estimates.items():
         parts = estimate.prediction
-        times_s = (parts.step_s, parts.compute_s, parts.update_s, parts.exchange_s)
-        rows.add_row(_spaced(name), estimate.method, *map(_duration, times_s))
+        likely = _duration_range(estimate.step_low_s, estimate.step_high_s)
+        parts_s = map(_duration, (parts.compute_s, parts.update_s, parts.exchange_s))
+        rows.add_row(_spaced(name), estimate.method, _duration(parts.step_s), likely, *parts_s)
     return rows
 
 

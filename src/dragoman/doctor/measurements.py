@@ -40,8 +40,10 @@ class StepBenchmark:
     driver: str
     """Version of the NVIDIA driver; empty without one."""
     torch: str
+    step_tokens_per_s: float
+    """Source and target tokens of a worker's share in a whole step."""
     tokens_per_s: float
-    """Source and target tokens, forward and backward."""
+    """Source and target tokens, forward and backward, beyond the fixed cost."""
     pass_s: float
     """Fixed cost of forward and backward, however few the tokens."""
     update_s: float

@@ -206,11 +206,14 @@ def benchmark(
         passes = [(each.step.tokens, each.step.compute_s) for each in (tried[-1:] if splits else tried[-2:])]
         pass_s, tokens_per_s = split_pass(passes)
         last, gradients = tried[-1], _make_gradients(trials.architecture, device)
+        share_tokens = trials.step_tokens / workers
+        step_s = pass_s + share_tokens / tokens_per_s + last.step.update_s
         return StepBenchmark(
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
             gpus=torch.cuda.device_count(),
             driver=driver_version(),
             torch=torch.__version__,
+            step_tokens_per_s=share_tokens / step_s,
             tokens_per_s=tokens_per_s,
             pass_s=pass_s,
             update_s=last.step.update_s,
