@@ -1,4 +1,5 @@
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -74,7 +75,7 @@ def test_larger_batches_are_not_taken_for_slower_steps():
 def test_the_typical_window_is_the_median_and_one_hiccup_only_widens_the_range():
     found = summarize([WINDOW] * 4 + [replace(WINDOW, step_s=8.0)])
     assert found.step_s == pytest.approx(0.2)
-    assert found.slowest == pytest.approx(10)
+    assert found.slowest == pytest.approx((1 + 10) / 2), "on average of the slowest third"
     assert found.other_cores == 0
 
 
@@ -86,14 +87,13 @@ def test_beside_other_processes_the_best_case_is_a_step_alone_and_the_range_has_
 
 
 @given(st.lists(st.tuples(st.floats(0.7, 9), st.floats(0.1, 0.7), st.booleans()), min_size=1, max_size=20))
-def test_every_window_lies_in_the_range(measured):
+def test_the_fastest_window_and_the_mean_of_all_lie_in_the_range(measured):
     windows = [
         replace(WINDOW, step_s=step_s, alone_s=alone_s, compute_s=step_s / 2, cpu=BUSY if busy else IDLE)
         for step_s, alone_s, busy in measured
     ]
     found = summarize(windows)
-    for window in windows:
-        step_s = window.step_s / window.steps
-        assert found.fastest * found.step_s <= step_s * 1.0001
-        assert step_s <= found.slowest * found.step_s * 1.0001
+    steps_s = [window.step_s / window.steps for window in windows]
+    assert found.fastest * found.step_s <= min(steps_s) * 1.0001
+    assert fmean(steps_s) <= found.slowest * found.step_s * 1.0001
     assert found.compute_s == pytest.approx(found.update_s)

@@ -104,7 +104,11 @@ def find_doubts(found: Measurements, current: Estimate) -> list[str]:
     low, high = current.tokens_per_s_range
     expected = f"expect {count(low)} to {count(high)} tokens/s"
     benchmarks = found.benchmarks.items()
-    busy = [f"{each.other_cores:.1f} of {each.cores} cores of {host}" for host, each in benchmarks if each.other_cores]
+    busy = [
+        f"{each.other_cores:.1f} of {each.cores} {'cores' if each.cores > 1 else 'core'} of {host}"
+        for host, each in benchmarks
+        if each.other_cores
+    ]
     scattered = [host for host, each in benchmarks if each.slowest - each.fastest > NOTABLE_SPREAD]
     doubts = []
     if busy:

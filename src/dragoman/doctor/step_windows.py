@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from math import ceil
+from statistics import fmean, median
 
 from dragoman.doctor.machine_load import CpuTimes, CpuUse
 from dragoman.events import StepDone
@@ -111,6 +112,7 @@ def summarize(windows: Sequence[StepWindow]) -> StepEstimate:
     contended = [window.cpu.others for window in windows if window.cpu.is_contended]
     is_busy = 2 * len(contended) > len(windows)
     times_s = [window.token_s for window in windows]
+    slow_s = sorted(times_s)[-ceil(len(times_s) / 3) :]  # Not the slowest one, which may have been stopped for long.
     typical_s = median(window.alone_s / window.tokens for window in windows) if is_busy else median(times_s)
     tokens, steps = sum(window.tokens for window in windows), sum(window.steps for window in windows)
     step_s, compute_s = (sum(getattr(window, name) for window in windows) for name in ("step_s", "compute_s"))
@@ -120,6 +122,6 @@ def summarize(windows: Sequence[StepWindow]) -> StepEstimate:
         compute_s=scale * compute_s / steps,
         update_s=scale * (step_s - compute_s) / steps,
         fastest=min(1 - MIN_UNCERTAINTY, min(times_s) / typical_s),
-        slowest=max(1 + MIN_UNCERTAINTY, max(times_s) / typical_s),
+        slowest=max(1 + MIN_UNCERTAINTY, fmean(slow_s) / typical_s),
         other_cores=median(contended) if is_busy else 0.0,
     )
