@@ -347,6 +347,8 @@ class RunEnded(Event):
     reason: str
     """`finished`, `patience`, `interrupted` or `diverged`."""
     elapsed_s: float
+    peak_memory_bytes: int = 0
+    """Most memory that the worker has used: of tensors on its GPU, or of the machine. 0 in older logs."""
 
 
 def event_name(kind: type[Event]) -> str:
