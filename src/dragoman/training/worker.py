@@ -91,6 +91,9 @@ def train_and_record(
     stop: StopSignal,
 ) -> str:
     """Train, and record all events of it. Closes the recorder. Returns the reason why the run ended."""
+    if cluster.device.type == "cuda":
+        # The CPU only makes batches and starts kernels. More threads would wait busily beside the ones that do.
+        torch.set_num_threads(1)
     try:
         recorder.log(measure_peak(Precision.choose(settings, cluster.device).dtype, cluster.device))
         return Trainer(settings, data, run, cluster, scorer, recorder.record, recorder.event_sync).train(stop)
