@@ -7,7 +7,7 @@ import json
 import math
 import re
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -94,6 +94,8 @@ class HostSampled(Event):
     host: str
     span_s: float
     """Length of the sampled period."""
+    samples: int = 1
+    """Number of such events that this one stands for. In the long past, only one of several is kept."""
     cpu_use: float
     """Mean use of all cores, from 0 to 1."""
     memory_used_bytes: int
@@ -152,6 +154,36 @@ class StepDone(Event):
     """This worker's fraction of the batch's target tokens."""
     micro_batches: int
     """Micro-batches of this worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsSummed(Event):
+    """Successive steps of the long past, in place of their `StepDone` events. `at_s`, `step` and `learning_rate` are
+    those of the last step; the fields from `loss` on are sums."""
+
+    first_step: int
+    steps: int
+    """Number of steps: those from the first to the last that are known here."""
+    step: int
+    learning_rate: float
+    highest_learning_rate: float
+    highest_learning_rate_step: int
+    loss: float
+    nll: float
+    gradient_norm: float
+    source_tokens: int
+    target_tokens: int
+    pairs: int
+    step_s: float
+    data_s: float
+    compute_s: float
+    compile_s: float
+    communication_s: float
+    straggler_s: float
+    optimizer_s: float
+    host_s: float
+    sent_bytes: int
+    step_s_counts: dict[str, int]  # By wall time with three significant digits.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,7 +385,8 @@ def event_name(kind: type[Event]) -> str:
 
 
 KINDS: dict[str, type[Event]] = {event_name(kind): kind for kind in Event.__subclasses__()}
-_FIELDS = {kind: {item.name: item.type for item in fields(kind)} for kind in KINDS.values()}
+_NAMES = {kind: name for name, kind in KINDS.items()}
+_FIELDS = {kind: {item.name: item.type for item in fields(kind)} for kind in _NAMES}
 """Field names and types, computed once: a long run has many events."""
 
 
@@ -365,7 +398,7 @@ def own_fields(kind: type[Event]) -> list[str]:
 
 def to_json(event: Event) -> str:
     """One line of JSON. Non-finite values become strings, because JSON cannot express them."""
-    content = {"event": event_name(type(event)), **asdict(event)}
+    content = {"event": _NAMES[type(event)], **vars(event)}
     for key, value in content.items():
         if isinstance(value, float) and not math.isfinite(value):
             content[key] = str(value)
