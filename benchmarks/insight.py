@@ -1,9 +1,10 @@
 """Accuracy and cost of insight: diagnoses of known runs, predicted step times, forecasts, telemetry, the report.
 
 The runs are real, on test hosts (see `benchmarks.host_runs`; `benchmarks.diagnosis_cases` has those with known faults).
-Needs root, Chromium and two idle cores; takes about 45 minutes.
+Needs root, Chromium and two idle cores; takes about 55 minutes.
 
-    python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor slow-port eta step-timing telemetry report]
+    python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor slow-port eta step-timing telemetry report
+                                         long-log]
 
 On a machine with a GPU, but none of these (see `benchmarks.gpu_step_parts`):
 
@@ -32,6 +33,7 @@ from benchmarks.corpora import CORPORA, prepare_demo
 from benchmarks.diagnosis_cases import CASES, TUNED, UNSEEN, CaseRuns, train_locally
 from benchmarks.gpu_step_parts import PART_FIELDS, measure_gpu_parts, sum_outside_s
 from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, slow_down_links
+from benchmarks.long_log import measure_long_log
 from benchmarks.reporting import Figure, print_figures
 from benchmarks.timing import measure_s, median_s
 from benchmarks.training_overhead import train_in_process
@@ -69,6 +71,7 @@ def main() -> None:
         "step-timing": measure_step_timing,
         "telemetry": measure_telemetry,
         "report": measure_report,
+        "long-log": measure_long_log,
     }
     gpu_sections = {"gpu-parts": measure_gpu_parts}
     parser = make_parser(__doc__, [*sections, *gpu_sections], sections)
