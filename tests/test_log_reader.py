@@ -79,3 +79,14 @@ def test_the_launcher_gets_each_line_once_when_a_log_is_thinned(tmp_path):
     assert read() == [line.text.decode() for line in steps(91, 95)]
     write(path, [*thin(steps(1, 97)), *steps(98, 99)])
     assert read() == [line.text.decode() for line in steps(96, 99)]
+
+
+def test_a_follower_does_not_chase_a_fast_writer(tmp_path):
+    path = tmp_path / "events-0.jsonl"
+    write(path, steps(1, 100))
+    follower = LogFollower(path)
+    for blocks, _ in enumerate(follower.read_blocks(), start=1):
+        assert blocks < 100
+        with path.open("ab") as file:
+            file.writelines(line.text + b"\n" for line in steps(101, 120))
+    assert follower.offset < path.stat().st_size

@@ -20,7 +20,8 @@ from .insight.synthetic_runs import checkpoint, evaluation, host_sample, synthet
 
 STARTED = next(event for event in synthetic_run(1) if isinstance(event, RunStarted))
 DONE = next(event for event in synthetic_run(1) if isinstance(event, StepDone))
-EVALUATE_EVERY, SAVE_EVERY = 30, 20
+EVALUATE_EVERY, SAVE_EVERY = 90, 70
+"""More than the steps that are never summed: a resumed run goes back to before them."""
 SETTINGS = {
     **STARTED.settings,
     "evaluation": {**STARTED.settings["evaluation"], "every": EVALUATE_EVERY},
@@ -103,10 +104,10 @@ class RecordedRun:
 
 
 ACTIONS = st.one_of(
-    st.tuples(st.just("train"), st.integers(1, 150)),
+    st.tuples(st.just("train"), st.integers(1, 120)),
     st.tuples(st.just("resume")),
     st.tuples(st.just("roll_back")),
-    st.tuples(st.just("lose_one"), st.integers(0, 9)),
+    st.tuples(st.just("lose_one"), st.integers(0, 25)),
     st.tuples(st.just("skip")),
 )
 RUNS = st.tuples(st.integers(1, 3), st.lists(ACTIONS, min_size=2, max_size=12))

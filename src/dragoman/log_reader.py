@@ -23,9 +23,11 @@ class LogFollower:
     def read_blocks(self) -> Iterator[tuple[bytes, bool]]:
         """The lines since the last call in blocks, and whether a block is the first one of a thinned log.
 
-        A thinned log replaces the one read before, and is read from its beginning.
+        A thinned log replaces the one read before, and is read from its beginning. Lines that are added after the call
+        are left for the next one, however fast they come.
         """
-        while self._path.exists():
+        end = self._path.stat().st_size if self._path.exists() else self.offset
+        while self.offset != end:
             with self._path.open("rb") as file:
                 file.seek(self.offset - len(self.last_line))
                 is_thinned = file.read(len(self.last_line)) != self.last_line
@@ -38,6 +40,8 @@ class LogFollower:
             self.offset += len(text)
             self.last_line = text[text.rfind(b"\n", 0, -1) + 1 :]
             yield text, is_thinned
+            if self.offset > end:
+                return
 
 
 class ThinningReader:
