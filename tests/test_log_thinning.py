@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dragoman import events, log_thinning
@@ -78,7 +78,7 @@ class RecordedRun:
                 self.record(evaluation(self.step, 9 / self.step**0.3, 20.0, 0.0))
             if self.step % EVALUATE_EVERY == 0 or self.step % SAVE_EVERY == 0:
                 self.checkpoint = self.step
-                self.record(checkpoint(self.step, 0.01, 0.0), only=self.present[0])
+                self.record(checkpoint(self.step, 0.01, 0.0), only=self.present[-1])
 
     def resume(self) -> None:
         self.now_s += 100
@@ -151,6 +151,8 @@ def test_a_report_does_not_depend_on_when_the_log_was_thinned(run, moments):
 
 
 @given(RUNS)
+@example((2, [("train", 57), ("lose_one", 10)]))
+@example((2, [("train", 105), ("resume",), ("train", 69), ("resume",)]))
 @settings(max_examples=15)
 def test_every_step_counts_once_as_it_was_last_taken(run):
     recorded = record_run(*run)

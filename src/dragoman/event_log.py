@@ -2,10 +2,12 @@
 
 import contextlib
 import fcntl
+import gc
 import io
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from dragoman.events import Event, from_json, to_json
@@ -102,7 +104,7 @@ class EventLog:
         with self._writing:
             is_mine = self._is_locked or self._try_lock()
         if is_mine:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), _without_garbage_collection():
                 self._replace_by_thinned()
             if not self._is_locked:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -138,6 +140,18 @@ class EventLog:
         if self._growth_bytes > THIN_AFTER_BYTES:  # Since the thread began.
             self._thin()
         self._file.close()
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Thinning makes many objects, but no cycles of them. A collection would stop the training thread for a while."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _write_all(file: io.FileIO, content: bytes) -> None:
