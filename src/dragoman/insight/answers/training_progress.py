@@ -1,5 +1,6 @@
 """Training progress: whether the model is fully trained or overfits, and the learning-rate schedule."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -100,7 +101,8 @@ def answer_overfitting(history: RunHistory) -> Answer:
 
 
 def _mean_train_loss(history: RunHistory, after_step: int, until_step: int) -> float:
-    spans = [span for span in history.spans if after_step < span.step <= until_step]
+    start, end = (bisect_right(history.spans, step, key=lambda span: span.step) for step in (after_step, until_step))
+    spans = history.spans[start:end]
     return mean_of(spans, "nll") if spans else float("nan")
 
 
