@@ -6,8 +6,8 @@ and a resume, through the same writers as in training. Two processes take severa
 
 import itertools
 import multiprocessing
-import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +17,6 @@ from random import Random
 
 from tests.insight.synthetic_runs import checkpoint, evaluation, host_sample, synthetic_run
 
-from benchmarks.command_line import dragoman_command
 from benchmarks.reporting import Figure
 from benchmarks.timing import GilMonitor
 from dragoman.event_log import EventLog
@@ -31,6 +30,13 @@ KILLED_AT, RESUMED_AT = 599_700, 599_000
 STEP_S = 0.033
 READ_EVERY = 300
 """Steps between sensor readings, which are ten seconds apart."""
+WITH_PEAK_MEMORY = """
+import atexit, runpy, sys
+status = open("/proc/self/status")
+atexit.register(lambda: print(next(line for line in status if line.startswith("VmHWM")), file=sys.stderr))
+runpy.run_module("dragoman", run_name="__main__", alter_sys=True)
+"""
+"""Runs a command, and writes its peak memory in kilobytes. That of `getrusage` is at least the one of this process."""
 SAMPLE = 20_000
 """Events whose generation is measured, and steps that make a log grow enough to be thinned."""
 
@@ -118,12 +124,9 @@ def _events_of(worker: int) -> Iterator[Event]:
 def _report(run: Path) -> tuple[float, float]:
     """Time of `dragoman report`, and its peak memory in megabytes."""
     started_at = time.perf_counter()
-    process = subprocess.Popen(dragoman_command("report", run), stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"dragoman report exited with status {process.returncode}")
-    return time.perf_counter() - started_at, usage.ru_maxrss * 1024 / 1e6
+    command = [sys.executable, "-c", WITH_PEAK_MEMORY, "report", str(run)]
+    process = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
+    return time.perf_counter() - started_at, int(process.stderr.split()[-2]) * 1024 / 1e6
 
 
 def _measure_delay_s(run: RunFolder) -> float:
