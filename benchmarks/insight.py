@@ -1,10 +1,10 @@
 """Accuracy and cost of insight: diagnoses of known runs, predicted step times, forecasts, telemetry, the report.
 
 The runs are real, on test hosts (see `benchmarks.host_runs`; `benchmarks.diagnosis_cases` has those with known faults).
-Needs root, Chromium and two idle cores; takes about 45 minutes.
+Needs root, Chromium and two idle cores; takes about 55 minutes.
 
     python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor busy-doctor slow-port eta step-timing
-                                         telemetry report]
+                                         telemetry report long-log]
 
 On a machine with a GPU, which needs none of these, in calls of under ten minutes (see the modules `gpu_*`):
 
@@ -47,6 +47,7 @@ from benchmarks.gpu_forecasts import measure_gpu_eta, measure_gpu_forecasts
 from benchmarks.gpu_step_parts import PART_FIELDS, measure_gpu_parts, sum_outside_s
 from benchmarks.gpu_telemetry import measure_gpu_mfu, measure_gpu_telemetry
 from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, slow_down_links
+from benchmarks.long_log import measure_long_log
 from benchmarks.reporting import Figure, print_figures
 from benchmarks.timing import measure_s, median_s
 from benchmarks.training_overhead import train_in_process
@@ -85,6 +86,7 @@ def main() -> None:
         "step-timing": measure_step_timing,
         "telemetry": measure_telemetry,
         "report": measure_report,
+        "long-log": measure_long_log,
     }
     gpu_sections: dict[str, Callable[[Path], Iterator[Figure]]] = {
         "gpu-parts": measure_gpu_parts,

@@ -9,6 +9,7 @@ from rich.console import Console
 from dragoman import events
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.recipe import resolve
+from dragoman.telemetry import sinks
 from dragoman.telemetry.sinks import TensorBoardSink, TerminalSink, ThroughputMeter, open_sinks
 
 SETTINGS = resolve(None, ["training.steps=100", "evaluation.every=20"]).settings
@@ -111,3 +112,19 @@ def test_tensorboard_has_the_scalars_and_samples(tmp_path):
     assert board.Scalars("train/loss")[0].value == pytest.approx(3.5)
     assert board.Scalars("eval/bleu")[0].step == 20
     assert board.Tags()["tensors"] == ["eval/samples/text_summary"]
+
+
+def test_tensorboard_gets_fewer_of_the_later_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(sinks, "DENSE_CURVE_STEPS", 100)
+    sink = TensorBoardSink(tmp_path, first_step=0)
+    for number in range(1, 1001):
+        sink.record(step(number, loss=3.5))
+    sink.close()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(tmp_path))
+    board.Reload()
+    shown = [scalar.step for scalar in board.Scalars("train/loss")]
+    assert shown[:99] == list(range(1, 100))
+    assert [number for number in shown if 200 <= number < 220] == [201, 204, 207, 210, 213, 216, 219]
+    assert len(shown) < 320

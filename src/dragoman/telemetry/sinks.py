@@ -36,6 +36,8 @@ BAR_INTERVAL_S = 0.1
 """Time between updates of the progress bar."""
 SHOWN_SHARE_CHANGE = 0.1
 """Batch shares are shown again when one has changed by this much: smaller changes are noise."""
+DENSE_CURVE_STEPS = 10_000
+"""TensorBoard gets every step up to this one, later every second, third, and so on: it shows a thousand points."""
 LEVEL_STYLES = {"detail": "dim", "info": "", "warning": "yellow", "error": "bold red"}
 """Rich style of a message by its level."""
 
@@ -66,6 +68,8 @@ class TensorBoardSink:
 
     def _write(self, event: Event, writer: "SummaryWriter") -> None:
         if isinstance(event, events.StepDone):
+            if event.step % (1 + event.step // DENSE_CURVE_STEPS):
+                return
             scalars = {
                 "train/loss": event.loss,
                 "train/learning_rate": event.learning_rate,
