@@ -33,7 +33,7 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _drop_torn_line(path)
+        drop_torn_line(path)
         self._path = path
         self._file = path.open("ab", buffering=0)
         self._is_locked = False
@@ -162,7 +162,7 @@ def _write_all(file: io.FileIO, content: bytes) -> None:
         written += file.write(content[written:])
 
 
-def _drop_torn_line(path: Path) -> None:
+def drop_torn_line(path: Path) -> None:
     """Remove an incomplete last line of a killed writer, so that the next event starts on a new line."""
     if not path.exists():
         return
