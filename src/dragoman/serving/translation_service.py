@@ -3,16 +3,18 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from dragoman.corpus.language_codes import same_language
+from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
+from dragoman.decoding.glossary import Glossary, GlossaryFile, Term, make_glossary, read_glossary
 from dragoman.decoding.line_translator import (
     MAX_SEGMENT_TOKENS,
     LineSegment,
@@ -21,6 +23,7 @@ from dragoman.decoding.line_translator import (
     split_line,
     to_single_line,
 )
+from dragoman.errors import DragomanError
 from dragoman.serving import protected_spans
 from dragoman.serving.request_batcher import RequestBatcher
 from dragoman.serving.sentence_splitting import Segment, split_sentences
@@ -30,6 +33,7 @@ MAX_QUEUED_PER_TEXT = 32
 """Sentences of one text in the queue at a time, so that a long text does not delay short ones."""
 SHORT_TEXT_CHARACTERS = 500
 """Shorter texts are processed in the event loop: they take less time than a change of threads."""
+PREFERRED_PIVOT = "en"
 _WORD_START = "▁"
 """SentencePiece's mark of a piece that begins a word."""
 
@@ -43,10 +47,35 @@ class UnknownDirectionError(Exception):
 
 @dataclass(frozen=True)
 class ServedModel:
+    """A model, or two in a row that translate through a third language, with the glossary for its direction."""
+
     name: str
     source: str
     target: str
     batcher: RequestBatcher
+    then: "ServedModel | None" = None
+    """The model that translates the result of this one further."""
+    glossary: Glossary | None = field(default=None, compare=False)
+
+    @property
+    def last(self) -> "ServedModel":
+        """The model that writes the translation."""
+        return self.then or self
+
+    @property
+    def via(self) -> str | None:
+        """The language between the two models of a pivot translation."""
+        return None if self.then is None else self.then.source
+
+    def followed_by(self, second: "ServedModel") -> "ServedModel":
+        return ServedModel(f"{self.name}+{second.name}", self.source, second.target, self.batcher, second)
+
+    def with_terms(self, terms: Mapping[str, str]) -> "ServedModel":
+        """The model with more terms. They take precedence over those of its glossary."""
+        own = {} if self.glossary is None else self.glossary.terms
+        # In this order, because terms that differ only in case count as equal, and the first is used.
+        merged = {**terms, **{term: target for term, target in own.items() if term not in terms}}
+        return replace(self, glossary=make_glossary(merged.items(), self.source, "glossary"))
 
 
 @dataclass(frozen=True)
@@ -90,7 +119,14 @@ class TranslationService:
     One thread runs the models, because CTranslate2 uses all cores for one batch already.
     """
 
-    def __init__(self, folders: Sequence[Path], *, threads: int, on_batch: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        *,
+        threads: int,
+        on_batch: Callable[[str, int], None],
+        glossaries: Sequence[GlossaryFile] = (),
+    ) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="translate")
         self._text_thread = WorkerThread("text")
         self.models: list[ServedModel] = []
@@ -100,28 +136,53 @@ class TranslationService:
             name = self._unique_name(folder.resolve().name)
             batcher = RequestBatcher(translator, self._executor, partial(on_batch, name))
             self.models.append(ServedModel(name, translator.languages.source, translator.languages.target, batcher))
+        self._glossaries: dict[tuple[str, str], Glossary] = {}
+        for file in glossaries:
+            self._add_glossary(file)
+
+    def _add_glossary(self, file: GlossaryFile) -> None:
+        languages = file.languages or Languages(self.models[0].source, self.models[0].target)
+        try:
+            model = self.find_model(languages.source, languages.target)
+        except UnknownDirectionError as error:
+            raise DragomanError(f"{file.path} is for no model here. {error}") from None
+        self._glossaries[model.source, model.target] = read_glossary(file.path, languages)
 
     def _unique_name(self, name: str) -> str:
         used = {model.name for model in self.models}
         candidates = (name if number == 1 else f"{name}-{number}" for number in range(1, len(used) + 2))
         return next(candidate for candidate in candidates if candidate not in used)
 
+    @property
+    def routes(self) -> list[ServedModel]:
+        """All models, and two in a row for directions that no model translates: through English if possible."""
+        pivots = [
+            first.followed_by(second)
+            for first in self.models
+            for second in self.models
+            if same_language(first.target, second.source) and not same_language(first.source, second.target)
+        ]
+        pivots.sort(key=lambda route: not same_language(str(route.via), PREFERRED_PIVOT))
+        direct = {(model.source, model.target) for model in self.models}
+        return [*self.models, *(route for route in pivots if (route.source, route.target) not in direct)]
+
     def find_model(self, source: str, target: str, name: str | None = None) -> ServedModel:
-        """The model for a language pair: the named one, or the first.
+        """The model for a language pair: the named one, or the first; if there is none, two in a row.
 
         An exact match comes first; otherwise regions may differ: a model for pt-BR also serves requests for pt.
         """
-        exact = [model for model in self.models if (model.source, model.target) == (source, target)]
+        routes = self.routes
+        exact = [model for model in routes if (model.source, model.target) == (source, target)]
         matching = exact or [
             model
-            for model in self.models
+            for model in routes
             if same_language(model.source, source)
             and same_language(model.target, target)
             and not same_language(source, target)
         ]
         for model in matching:
             if name in (None, model.name):
-                return model
+                return replace(model, glossary=self._glossaries.get((model.source, model.target)))
         available = ", ".join(f"{model.source} to {model.target} ({model.name})" for model in self.models)
         requested = f"{source} to {target}" + ("" if name is None else f" ({name})")
         raise UnknownDirectionError(f"No model translates {requested}: choose one of {available}.")
@@ -166,10 +227,11 @@ class TranslationService:
         translation = await self._translate_sentence(model, segment.text)
         words: tuple[TranslatedWord, ...] = ()
         if with_confidence and translation.target_tokens:
-            log_probabilities = await model.batcher.token_log_probabilities(
+            batcher = model.last.batcher
+            log_probabilities = await batcher.token_log_probabilities(
                 translation.source_tokens, translation.target_tokens
             )
-            words = _word_confidences(model.batcher.translator, translation, log_probabilities)
+            words = _word_confidences(batcher.translator, translation, log_probabilities)
         return TranslatedSentence(
             segment.text, translation.text, segment.glue, translation.alternatives[:alternatives], words
         )
@@ -202,12 +264,24 @@ class TranslationService:
         return "".join(parts)
 
     async def _translate_unchecked(self, model: ServedModel, sentence: str) -> _SentenceTranslation:
-        """The model's translation as it is. A sentence too long for the model is translated in pieces."""
+        """The translation of the model, or of two models in a row, with the terms of the glossary."""
+        terms = [] if model.glossary is None else await self.run_on_text(_find_terms, sentence, model.glossary)
+        if model.then is not None:
+            sentence = (await self._search_sentence(model, sentence, [])).text
+        return await self._search_sentence(model.last, sentence, terms)
+
+    async def _search_sentence(self, model: ServedModel, sentence: str, terms: Sequence[Term]) -> _SentenceTranslation:
+        """The model's translation as it is. A sentence too long for the model is translated in pieces.
+
+        Terms of a glossary are left to the model then.
+        """
         tokenizer = model.batcher.translator.tokenizer
         pieces, sources = await self.run_on_text(_encode, sentence, tokenizer)
         if not pieces:
             return _SentenceTranslation("")
         results = [await model.batcher.search(source) for source in sources]
+        if terms and len(pieces) == 1:
+            results = [await model.batcher.enforce_terms(sources[0], results[0], terms)]
         if len(pieces) > 1:
             texts = (tokenizer.decode(hypotheses[0].tokens) for hypotheses in results)
             joined = "".join(text + piece.separator for text, piece in zip(texts, pieces, strict=True))
@@ -216,6 +290,10 @@ class TranslationService:
         distinct_texts = dict.fromkeys(to_single_line(tokenizer.decode(hypothesis.tokens)) for hypothesis in hypotheses)
         best, *alternatives = distinct_texts
         return _SentenceTranslation(best, tuple(alternatives), sources[0], tuple(hypotheses[0].tokens))
+
+
+def _find_terms(sentence: str, glossary: Glossary) -> list[Term]:
+    return glossary.find_terms(sentence)
 
 
 def _encode(sentence: str, tokenizer: Tokenizer) -> tuple[list[LineSegment], list[SourceTokens]]:
