@@ -317,6 +317,8 @@ def test_the_openapi_document_and_page_list_every_endpoint(client: TestClient) -
         "/languages", "/models", "/frontend/settings", "/health", "/metrics",
     }  # fmt: skip
     page = client.get("/docs").text
+    references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(openapi)))
+    assert references <= set(openapi["components"]["schemas"])
     for path, operations in openapi["paths"].items():
         for method in operations:
             assert f"{method.upper()} {path}" in page

@@ -1,7 +1,6 @@
 """Translation through a third language where no model translates directly, and glossaries of the server."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dragoman.corpus.sources import Languages
-from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE, CTranslate2Translator
+from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.glossary import GlossaryFile
 from dragoman.errors import DragomanError
 from dragoman.serving.app import make_app
@@ -19,6 +18,7 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.translation_service import TranslationService, UnknownDirectionError
 
 from ..models import LINES
+from .conftest import copy_with_direction
 
 PROTECTED = "Visit https://example.org/a?b=1, {name}, and pay 1,250.75 by 10:30."
 
@@ -27,13 +27,8 @@ PROTECTED = "Visit https://example.org/a?b=1, {name}, and pay 1,250.75 by 10:30.
 def models(exports: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Toy models by their directions, whatever they write."""
     folder = tmp_path_factory.mktemp("directions")
-    made = {}
-    for direction in ("en-de", "de-fr", "fr-en", "fr-es", "de-en"):
-        made[direction] = Path(shutil.copytree(exports[0], folder / direction))
-        description = json.loads((folder / direction / DESCRIPTION_FILE).read_text())
-        description["languages"] = dict(zip(("source", "target"), direction.split("-"), strict=True))
-        (folder / direction / DESCRIPTION_FILE).write_text(json.dumps(description))
-    return made
+    directions = ("en-de", "de-fr", "fr-en", "fr-es", "de-en")
+    return {direction: copy_with_direction(exports[0], folder, direction) for direction in directions}
 
 
 def make_service(folders: list[Path], **options: Any) -> TranslationService:
