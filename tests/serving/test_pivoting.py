@@ -1,6 +1,8 @@
 """Translation through a third language where no model translates directly, and glossaries of the server."""
 
+import html
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,15 @@ def test_protected_spans_of_the_original_text_survive_both_models(client: TestCl
     translated = translate(client, PROTECTED)["translatedText"]
     for span in ("https://example.org/a?b=1", "{name}", "1,250.75", "10:30"):
         assert span in translated
+
+
+def test_tags_survive_both_models(client: TestClient) -> None:
+    marked = " ".join(f"<b>{word}</b>" if index == 1 else word for index, word in enumerate(LINES[0].split()))
+    answer = translate(client, f"<p>{marked}</p>", format="html")
+    assert answer["via"] == "de"
+    plain = translate(client, LINES[0])["translatedText"]
+    assert re.sub("<[^>]*>", "", html.unescape(answer["translatedText"])) == plain
+    assert answer["translatedText"].count("<b>") == answer["translatedText"].count("</b>") == 1
 
 
 def test_the_shortest_way_is_taken_and_english_is_preferred(models: dict[str, Path]) -> None:

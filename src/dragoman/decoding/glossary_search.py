@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator, SearchResult
 from dragoman.decoding.glossary import Glossary, Term, count_forms, missing_terms
-from dragoman.decoding.line_translator import LineTranslator, SourceTokens, Translation
+from dragoman.decoding.line_translator import Attention, LineTranslator, SourceTokens, Translation
 
 TRIED_PLACES = 6
 """Places of a term that are searched, those where the model finds it most likely."""
@@ -127,6 +127,9 @@ class GlossaryTranslator(LineTranslator):
             else results[:n_best]
             for source, results in found.items()
         }
+
+    def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
+        return self._translator.attention(pairs)
 
     def translate_scored(self, lines: Sequence[str], n_best: int = 1) -> list[Translation]:
         translations = super().translate_scored(lines, n_best)

@@ -3,18 +3,18 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from dragoman.corpus.language_codes import same_language
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.decoding.alignment import AlignmentLink, TokenizedPair, compose_links
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
-from dragoman.decoding.glossary import Glossary, GlossaryFile, Term, make_glossary, read_glossary
+from dragoman.decoding.glossary import Glossary, GlossaryFile, Term, read_glossary
 from dragoman.decoding.line_translator import (
     MAX_SEGMENT_TOKENS,
     LineSegment,
@@ -23,59 +23,26 @@ from dragoman.decoding.line_translator import (
     split_line,
     to_single_line,
 )
+from dragoman.decoding.sentence_splitting import Segment, split_sentences
+from dragoman.documents.marked_text import MarkedText
+from dragoman.documents.marked_translation import join_sentences, sentences_with_tags
 from dragoman.errors import DragomanError
 from dragoman.serving import protected_spans
+from dragoman.serving.model_routes import ServedModel, UnknownDirectionError, find_route, find_routes
 from dragoman.serving.request_batcher import RequestBatcher
-from dragoman.serving.sentence_splitting import Segment, split_sentences
 from dragoman.serving.worker_thread import WorkerThread
+
+__all__ = ["ServedModel", "TranslatedSentence", "TranslatedWord", "TranslationService", "UnknownDirectionError"]
 
 MAX_QUEUED_PER_TEXT = 32
 """Sentences of one text in the queue at a time, so that a long text does not delay short ones."""
 SHORT_TEXT_CHARACTERS = 500
 """Shorter texts are processed in the event loop: they take less time than a change of threads."""
-PREFERRED_PIVOT = "en"
 _WORD_START = "▁"
 """SentencePiece's mark of a piece that begins a word."""
 
 
 Result = TypeVar("Result")
-
-
-class UnknownDirectionError(Exception):
-    """No model translates the requested language pair. The message lists those available."""
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """A model, or two in a row that translate through a third language, with the glossary for its direction."""
-
-    name: str
-    source: str
-    target: str
-    batcher: RequestBatcher
-    then: "ServedModel | None" = None
-    """The model that translates the result of this one further."""
-    glossary: Glossary | None = field(default=None, compare=False)
-
-    @property
-    def last(self) -> "ServedModel":
-        """The model that writes the translation."""
-        return self.then or self
-
-    @property
-    def via(self) -> str | None:
-        """The language between the two models of a pivot translation."""
-        return None if self.then is None else self.then.source
-
-    def followed_by(self, second: "ServedModel") -> "ServedModel":
-        return ServedModel(f"{self.name}+{second.name}", self.source, second.target, self.batcher, second)
-
-    def with_terms(self, terms: Mapping[str, str]) -> "ServedModel":
-        """The model with more terms. They take precedence over those of its glossary."""
-        own = {} if self.glossary is None else self.glossary.terms
-        # In this order, because terms that differ only in case count as equal, and the first is used.
-        merged = {**terms, **{term: target for term, target in own.items() if term not in terms}}
-        return replace(self, glossary=make_glossary(merged.items(), self.source, "glossary"))
 
 
 @dataclass(frozen=True)
@@ -155,37 +122,13 @@ class TranslationService:
 
     @property
     def routes(self) -> list[ServedModel]:
-        """All models, and two in a row for directions that no model translates: through English if possible."""
-        pivots = [
-            first.followed_by(second)
-            for first in self.models
-            for second in self.models
-            if same_language(first.target, second.source) and not same_language(first.source, second.target)
-        ]
-        pivots.sort(key=lambda route: not same_language(str(route.via), PREFERRED_PIVOT))
-        direct = {(model.source, model.target) for model in self.models}
-        return [*self.models, *(route for route in pivots if (route.source, route.target) not in direct)]
+        """All models, and two in a row for directions that no model translates."""
+        return find_routes(self.models)
 
     def find_model(self, source: str, target: str, name: str | None = None) -> ServedModel:
-        """The model for a language pair: the named one, or the first; if there is none, two in a row.
-
-        An exact match comes first; otherwise regions may differ: a model for pt-BR also serves requests for pt.
-        """
-        routes = self.routes
-        exact = [model for model in routes if (model.source, model.target) == (source, target)]
-        matching = exact or [
-            model
-            for model in routes
-            if same_language(model.source, source)
-            and same_language(model.target, target)
-            and not same_language(source, target)
-        ]
-        for model in matching:
-            if name in (None, model.name):
-                return replace(model, glossary=self._glossaries.get((model.source, model.target)))
-        available = ", ".join(f"{model.source} to {model.target} ({model.name})" for model in self.models)
-        requested = f"{source} to {target}" + ("" if name is None else f" ({name})")
-        raise UnknownDirectionError(f"No model translates {requested}: choose one of {available}.")
+        """The model for a language pair, or two in a row, with the glossary of the pair."""
+        model = find_route(self.models, source, target, name)
+        return replace(model, glossary=self._glossaries.get((model.source, model.target)))
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
@@ -220,6 +163,45 @@ class TranslationService:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def translate_marked(
+        self, model: ServedModel, text: MarkedText, *, alternatives: int = 0
+    ) -> list[MarkedText]:
+        """Translate a text with inline markup: the best translation, and alternatives of its sentences."""
+        sentences = [sentence async for sentence in self.stream(model, text.text, alternatives=alternatives)]
+        segments = [Segment(sentence.source, sentence.glue) for sentence in sentences]
+        ranks = range(1 + max((len(sentence.alternatives) for sentence in sentences), default=0))
+        with_tags = set(sentences_with_tags(text, segments))
+        pairs = dict.fromkeys(
+            (sentence.source, sentence.ranked(rank))
+            for sentence in sentences
+            if sentence.source in with_tags
+            for rank in ranks
+        )
+        links = {pair: await self._align(model, *pair) for pair in pairs}
+        return [
+            await self.run_on_text(
+                lambda _, rank: join_sentences(
+                    text, segments, [sentence.ranked(rank) for sentence in sentences], links
+                ),
+                text.text,
+                rank,
+            )
+            for rank in ranks
+        ]
+
+    async def _align(self, model: ServedModel, source: str, translation: str) -> list[AlignmentLink]:
+        if model.then is not None:
+            pivot = (await self._search_sentence(model, source, [])).text
+            first = await self._align(replace(model, then=None), source, pivot)
+            second = await self._align(model.then, pivot, translation)
+            return await self.run_on_text(lambda _: compose_links(first, second), source)
+        tokenizer = model.batcher.translator.tokenizer
+        pair = await self.run_on_text(lambda text: TokenizedPair.encode(tokenizer, text, translation), source)
+        if pair.is_too_long:
+            return pair.link_in_order()
+        attention = await model.batcher.attention(*pair.tokens)
+        return await self.run_on_text(lambda _: pair.link(attention), source)
 
     async def _translate_segment(
         self, model: ServedModel, segment: Segment, alternatives: int, with_confidence: bool
