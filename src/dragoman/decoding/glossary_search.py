@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator, SearchResult
 from dragoman.decoding.glossary import Glossary, Term, count_forms, missing_terms
+from dragoman.decoding.length_rules import check_n_best
 from dragoman.decoding.line_translator import Attention, LineTranslator, SourceTokens, Translation
 
 TRIED_PLACES = 6
@@ -119,6 +120,7 @@ class GlossaryTranslator(LineTranslator):
         """Terms of the lines so far that are not."""
 
     def search(self, sources: Iterable[SourceTokens], n_best: int) -> dict[SourceTokens, list[SearchResult]]:
+        check_n_best(n_best, self.options)
         terms = {source: self._glossary.find_terms(self.tokenizer.decode(source)) for source in sources}
         found = self._translator.search(terms, self.options.beam)
         return {
