@@ -70,11 +70,14 @@ def judge_parts(recipe: str, events: Sequence[Event]) -> Iterator[Figure]:
 
 
 def window_errors(events: Sequence[Event]) -> Iterator[float]:
-    """Relative errors of the sums of successive steps against the clock, where nothing else happened in between."""
+    """Relative errors of the sums of successive steps against the clock, where nothing else happened in between.
+
+    A step that compiles is so long that it matters when it is logged.
+    """
     window: list[StepDone] = []
     for event in events:
         if isinstance(event, StepDone):
-            window.append(event)
+            window = [] if event.compile_s else [*window, event]
         elif isinstance(event, EvaluationDone | CheckpointSaved | RunStarted):
             window = []
         if len(window) > WINDOW_STEPS:

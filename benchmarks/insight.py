@@ -1,14 +1,16 @@
 """Accuracy and cost of insight: diagnoses of known runs, predicted step times, forecasts, telemetry, the report.
 
 The runs are real, on test hosts (see `benchmarks.host_runs`; `benchmarks.diagnosis_cases` has those with known faults).
-Needs root, Chromium and two idle cores; takes about 45 minutes.
+Needs root, Chromium and two idle cores; takes about 55 minutes.
 
-    python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor slow-port eta step-timing telemetry report]
+    python -m benchmarks.insight [--only diagnoses unseen-diagnoses doctor busy-doctor slow-port eta step-timing
+                                         telemetry report long-log]
 
 On a machine with a GPU, which needs none of these, in calls of under ten minutes (see the modules `gpu_*`):
 
     python -m benchmarks.insight [--corpora ../shared/data] --only gpu-parts gpu-mfu gpu-telemetry
     python -m benchmarks.insight --only gpu-checkpoints gpu-eta gpu-forecasts
+    python -m benchmarks.gpu_doctor [--recipes RECIPE...] [--fit]
     python -m benchmarks.insight --keep FOLDER [--cases NAME...] --only gpu-diagnoses
     python -m benchmarks.insight --keep FOLDER --only gpu-unseen-diagnoses
 
@@ -33,16 +35,19 @@ from tests.distributed.thread_workers import ThreadCluster, ThreadWorkers
 from tests.insight.synthetic_runs import host_sample, synthetic_run
 from tests.system.hosts import Hosts
 
+from benchmarks.busy_doctor import measure_busy_doctor
 from benchmarks.command_line import NO_EVALUATION, dragoman_command, make_parser, run_dragoman
 from benchmarks.corpora import CORPORA, prepare_demo
 from benchmarks.diagnosis_cases import CASES, TUNED, UNSEEN, CaseRuns, train_locally
 from benchmarks.diagnosis_scores import judge_runs
 from benchmarks.gpu_checkpoints import measure_gpu_checkpoints
 from benchmarks.gpu_diagnosis_cases import TUNED_CASES, UNSEEN_CASES, measure_gpu_diagnoses
+from benchmarks.gpu_doctor import measure_gpu_doctor
 from benchmarks.gpu_forecasts import measure_gpu_eta, measure_gpu_forecasts
 from benchmarks.gpu_step_parts import PART_FIELDS, measure_gpu_parts, sum_outside_s
 from benchmarks.gpu_telemetry import measure_gpu_mfu, measure_gpu_telemetry
 from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, slow_down_links
+from benchmarks.long_log import measure_long_log
 from benchmarks.reporting import Figure, print_figures
 from benchmarks.timing import measure_s, median_s
 from benchmarks.training_overhead import train_in_process
@@ -75,15 +80,18 @@ def main() -> None:
         "diagnoses": measure_diagnoses,
         "unseen-diagnoses": measure_unseen_diagnoses,
         "doctor": measure_doctor,
+        "busy-doctor": measure_busy_doctor,
         "slow-port": measure_slow_port,
         "eta": measure_eta,
         "step-timing": measure_step_timing,
         "telemetry": measure_telemetry,
         "report": measure_report,
+        "long-log": measure_long_log,
     }
     gpu_sections: dict[str, Callable[[Path], Iterator[Figure]]] = {
         "gpu-parts": measure_gpu_parts,
         "gpu-mfu": measure_gpu_mfu,
+        "gpu-doctor": measure_gpu_doctor,
         "gpu-telemetry": measure_gpu_telemetry,
         "gpu-checkpoints": measure_gpu_checkpoints,
         "gpu-eta": measure_gpu_eta,

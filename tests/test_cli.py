@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dragoman import cli, events
+from dragoman import cli, event_json
 from dragoman.commands.prepare import find_corpus
 from dragoman.corpus import catalog
 from dragoman.errors import DragomanError
@@ -39,12 +39,12 @@ def test_every_setting_is_documented_as_it_is():
     assert (DOCS / "settings.md").read_text() == as_markdown(), "run `python -m dragoman.recipe > docs/settings.md`"
 
 
-@pytest.mark.parametrize("name", events.KINDS)
+@pytest.mark.parametrize("name", event_json.KINDS)
 def test_every_event_and_its_fields_are_documented(name):
     page = (DOCS / "events.md").read_text()
     assert f"`{name}`" in page
     section = page.partition(f"## `{name}`")[2].partition("\n## ")[0]
-    for field in events.own_fields(events.KINDS[name]):
+    for field in event_json.own_fields(event_json.KINDS[name]):
         assert f"`{field}`" in section, f"{name}.{field} is not in docs/events.md"
 
 

@@ -17,12 +17,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from dragoman.corpus import gettext_catalogs, language_codes, line_formats, tmx
+from dragoman.corpus import csv_format, gettext_catalogs, language_codes, line_formats, tmx, xliff
 from dragoman.corpus.cleaning import Cleaner
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding import text_input
 from dragoman.decoding.alignment import AlignmentLink
+from dragoman.decoding.glossary import Glossary, make_glossary
+from dragoman.decoding.glossary_search import check_terms
 from dragoman.decoding.line_translator import normalize_line, split_line, to_single_line
 from dragoman.decoding.sentence_splitting import split_sentences
 from dragoman.documents.html_document import HtmlDocument
@@ -175,6 +177,7 @@ DOCUMENTS = {
     "TMX attribute": document("tmx", f'<tmx a="{{}}"><body {{}}>{UNIT}</body></tmx>'),
 }
 LANGUAGES = Languages("en", "de")
+SEGMENT = "<segment><source>{}</source><target>a{}</target></segment>"
 READERS = {
     "TSV": (line_formats.read_tsv, "a\t{}\n"),
     "JSONL file": (line_formats.read_jsonl, "{}", LANGUAGES),
@@ -183,6 +186,10 @@ READERS = {
     "SGM segment": (lambda path: line_formats.read_sgm(path, path), "<seg>{}</seg>"),
     "tagged lines": (lambda path: line_formats.read_tags(path, path), "{}"),
     "TMX": (tmx.read_tmx, f"<tmx><body>{{}}{UNIT}</body></tmx>", LANGUAGES),
+    "CSV file": (csv_format.read_csv, "{}", LANGUAGES, None),
+    "CSV field": (csv_format.read_csv, 'en,de\na,"{}"\n', LANGUAGES, None),
+    "XLIFF": (xliff.read_xliff, f"<xliff srcLang='en' trgLang='de'>{{}}{SEGMENT}</xliff>", LANGUAGES),
+    "XLIFF segment": (xliff.read_xliff, f"<xliff srcLang='en' trgLang='de'>{SEGMENT}</xliff>", LANGUAGES),
     "PO": (gettext_catalogs.read_po, 'msgid "{}"\nmsgstr "{}"\n', LANGUAGES),
     "PO charset": (gettext_catalogs.read_po, 'msgid ""\nmsgstr "charset={}"\n"{}"', LANGUAGES),
     "MO": (gettext_catalogs.read_mo, "\u07de\x12\x04{}", LANGUAGES),
@@ -206,6 +213,13 @@ def work_on_language_codes(text: str) -> None:
     language_codes.codes_that_differ(text, text + "a")
     language_codes.code_at_end(text)
     language_codes.direction_in(text)
+
+
+def work_on_terms(text: str) -> None:
+    pieces = dict.fromkeys((text[:200], text[:30], text[:9], *text[:2000].split()))
+    with contextlib.suppress(DragomanError):
+        check_terms(text, text, make_glossary(((piece, piece) for piece in pieces), "en", "terms"))
+    check_terms(text, text, Glossary({"a": "a", "a b": "ab", "日": "日"}, "en"))
 
 
 def clean(text: str) -> None:
@@ -252,6 +266,7 @@ TEXT_PARSERS: dict[str, Parse] = {
     "language detection": language_detection.detect,
     "language codes": work_on_language_codes,
     "cleaning": clean,
+    "glossary": work_on_terms,
     "JSON request": parse_json,
     "form request": parse_form,
     "multipart request": parse_multipart,

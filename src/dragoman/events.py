@@ -3,11 +3,8 @@
 Names carry their unit (`_s`, `_tokens`); a point in time ends in `at_s` (seconds since 1970).
 """
 
-import json
-import math
-import re
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -94,6 +91,8 @@ class HostSampled(Event):
     host: str
     span_s: float
     """Length of the sampled period."""
+    samples: int = 1
+    """Number of such events that this one stands for. In the long past, only one of several is kept."""
     cpu_use: float
     """Mean use of all cores, from 0 to 1."""
     io_wait: float = 0.0
@@ -154,6 +153,36 @@ class StepDone(Event):
     """This worker's fraction of the batch's target tokens."""
     micro_batches: int
     """Micro-batches of this worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsSummed(Event):
+    """Successive steps of the long past, in place of their `StepDone` events. `at_s`, `step` and `learning_rate` are
+    those of the last step; the fields from `loss` on are sums."""
+
+    first_step: int
+    steps: int
+    """Number of steps: those from the first to the last that are known here."""
+    step: int
+    learning_rate: float
+    highest_learning_rate: float
+    highest_learning_rate_step: int
+    loss: float
+    nll: float
+    gradient_norm: float
+    source_tokens: int
+    target_tokens: int
+    pairs: int
+    step_s: float
+    data_s: float
+    compute_s: float
+    compile_s: float
+    communication_s: float
+    straggler_s: float
+    optimizer_s: float
+    host_s: float
+    sent_bytes: int
+    step_s_counts: dict[str, int]  # By wall time with three significant digits.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,44 +376,5 @@ class RunEnded(Event):
     reason: str
     """`finished`, `patience`, `interrupted` or `diverged`."""
     elapsed_s: float
-
-
-def event_name(kind: type[Event]) -> str:
-    """The name of an event in the log: `StepDone` is written as `step_done`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
-
-
-KINDS: dict[str, type[Event]] = {event_name(kind): kind for kind in Event.__subclasses__()}
-_NAMES = {kind: name for name, kind in KINDS.items()}
-_FIELDS = {kind: {item.name: item.type for item in fields(kind)} for kind in KINDS.values()}
-"""Field names and types, computed once: a long run has many events."""
-
-
-def own_fields(kind: type[Event]) -> list[str]:
-    """The fields of an event, without those common to all."""
-    shared = {item.name for item in fields(Event)}
-    return [item.name for item in fields(kind) if item.name not in shared]
-
-
-def to_json(event: Event) -> str:
-    """One line of JSON. Non-finite values become strings, because JSON cannot express them."""
-    content = {"event": _NAMES[type(event)], **vars(event)}
-    for key, value in content.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            content[key] = str(value)
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-
-
-def from_json(line: str | bytes) -> Event | None:
-    """The event of a line; None if it is damaged or of another version."""
-    try:
-        content = json.loads(line)
-        kind = KINDS[content.pop("event")]
-        known = _FIELDS[kind]
-        values = {key: value for key, value in content.items() if key in known}
-        for key, value in values.items():
-            if isinstance(value, str) and known[key] in (float, float | None):
-                values[key] = float(value)
-        return kind(**values)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+    peak_memory_bytes: int = 0
+    """Most memory that the worker has used: of tensors on its GPU, or of the machine. 0 in older logs."""

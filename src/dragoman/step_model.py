@@ -151,8 +151,8 @@ class StepConditions:
     """A recipe on given machines and links."""
 
     parameters: int
-    step_tokens: int
-    """Source and target tokens of a global batch."""
+    step_tokens: float
+    """Source and target tokens of a global batch, on average."""
     tokens_per_s: tuple[float, ...]
     """Speed of each worker, forward and backward."""
     update_s: float

@@ -1,13 +1,16 @@
 """Reading pairs: every format, plain and compressed, valid and broken."""
 
 import bz2
+import csv
 import gzip
 import html
+import io
 import json
 import lzma
 import struct
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -78,6 +81,18 @@ def write(format: str, pairs: list[tuple[str, str]]) -> list[bytes]:
                 for source, target in pairs
             )
             return [f'<?xml version="1.0"?><tmx version="1.4"><header/><body>{units}</body></tmx>'.encode()]
+        case "csv":
+            table = io.StringIO()
+            csv.writer(table, delimiter=";").writerows([("number", "en", "de"), *((1, *pair) for pair in pairs)])
+            return [table.getvalue().encode()]
+        case "xliff":
+            units = "".join(
+                f'<trans-unit id="{number}"><source>{html.escape(source)}</source>\n'
+                f"<target>{html.escape(target)}</target></trans-unit>"
+                for number, (source, target) in enumerate(pairs)
+            )
+            file = f'<file source-language="en" target-language="de-AT"><body>{units}</body></file>'
+            return [f'<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">{file}</xliff>'.encode()]
         case "po":
             head = 'msgid ""\nmsgstr "Language: de\\nContent-Type: text/plain; charset=UTF-8\\n"\n\n'
             return [
@@ -142,6 +157,7 @@ XML_LETTERS = st.characters(
 )
 TEXTS = {
     "tmx": st.text(XML_LETTERS),
+    "xliff": st.text(XML_LETTERS),
     "sgm": st.text(XML_LETTERS).map(lambda text: text.strip(" ")),
     "po": st.text(LETTERS, min_size=1),
     "mo": st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0\x04"), min_size=1),
@@ -272,10 +288,19 @@ def test_an_empty_side_is_reported(tmp_path: Path) -> None:
     assert "is empty" in str(failure(save(tmp_path, "lines", [b"", b"a\n"])))
 
 
-def test_utf16_is_rejected_with_a_remedy(tmp_path: Path) -> None:
-    error = failure(save(tmp_path, "lines", ["a\nb\n".encode("utf-16"), b"a\nb\n"]))
-    assert "iconv" in str(error)
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_rejected_with_a_remedy(encoding: str, tmp_path: Path) -> None:
+    source = save(tmp_path, "lines", ["abc\nbcd\n".encode(encoding)] * 2)
+    error = failure(source)
+    assert f"--encoding {encoding}" in str(error)
     assert error.line == 1
+    assert read(replace(source, encoding=encoding)) == [(b"abc", b"abc"), (b"bcd", b"bcd")]
+
+
+def test_a_table_without_tabs_gets_a_remedy_that_helps(tmp_path: Path) -> None:
+    source = save(tmp_path, "tsv", [b"Good morning;Guten Morgen\n"])
+    assert "semicolons separate the columns, give --format csv" in str(failure(source))
+    assert read(replace(source, format="csv")) == [(b"Good morning", b"Guten Morgen")]
 
 
 def test_a_very_long_line_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_a_given_format_overrides_the_file_name(folder: Path) -> None:
     assert parse("a.en", "a.de", format="tags")[0] == [("a.en,a.de", "tags", 1.0)]
     assert parse("c.en.tsv", "c.de.tsv", format="lines")[0] == [("c.en.tsv,c.de.tsv", "lines", 1.0)]
     assert "lines has one file per side" in problem("pairs.txt", languages=EN_DE, format="lines")
-    assert "choose one of lines, tsv" in problem("pairs.txt", format="csv")
+    assert "choose one of lines, tsv" in problem("pairs.txt", format="xls")
 
 
 def test_incomplete_arguments_are_reported_with_a_remedy(folder: Path) -> None:
@@ -255,8 +255,8 @@ def test_unreadable_files_are_reported_before_iteration(tmp_path: Path) -> None:
         read_pairs(missing, EN_DE)
     with pytest.raises(CorpusError, match="is a folder"):
         read_pairs(Source("x", (tmp_path,), "tsv"), EN_DE)
-    with pytest.raises(CorpusError, match="the format 'csv' is unknown"):
-        check_readable(Source("x", (tmp_path,), "csv"))
+    with pytest.raises(CorpusError, match="the format 'xls' is unknown"):
+        check_readable(Source("x", (tmp_path,), "xls"))
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.decoding.alignment import TokenizedPair, align
+from dragoman.decoding.alignment import AlignmentLink, TokenizedPair, align, compose_links
 from dragoman.decoding.translator import load
 from dragoman.export.exporter import export
 
@@ -79,3 +79,18 @@ def test_tokens_of_any_text_have_spans_in_it(tokenizer: Tokenizer, source: str, 
 @pytest.fixture(scope="module")
 def tokenizer(models: Path) -> Tokenizer:
     return load(models / "torch", "cpu").tokenizer
+
+
+def test_links_through_a_third_text_connect_what_its_words_connect() -> None:
+    first = [AlignmentLink(0, 3, 4, 8), AlignmentLink(4, 7, 0, 3)]
+    second = [AlignmentLink(0, 3, 0, 2), AlignmentLink(4, 8, 3, 9, 0.9), AlignmentLink(0, 3, 3, 9, 0.1)]
+    links = {
+        (link.source_start, link.source_end, link.target_start, link.target_end): link.weight
+        for link in compose_links(first, second)
+    }
+    assert links == {
+        (4, 7, 0, 2): pytest.approx(1.0),
+        (0, 3, 3, 9): pytest.approx(0.9),
+        (4, 7, 3, 9): pytest.approx(0.1),
+    }
+    assert compose_links([], second) == compose_links(first, []) == []

@@ -1,10 +1,21 @@
 from collections import Counter
 from dataclasses import replace
 
+from dragoman import event_log, log_thinning
 from dragoman.distributed.event_sync import EventSync
 from dragoman.distributed.shared_storage import find_shared_storage
+from dragoman.event_json import to_json
 from dragoman.event_log import EventLog
-from dragoman.events import EvaluationDone, Event, HostSampled, MicroBatchesSplit, RunEnded, StepDone, to_json
+from dragoman.events import (
+    EvaluationDone,
+    Event,
+    HostSampled,
+    MicroBatchesSplit,
+    RunEnded,
+    RunStarted,
+    StepDone,
+    StepsSummed,
+)
 from dragoman.run_folder import RunFolder
 
 from ..insight.synthetic_runs import evaluation, host_sample, synthetic_run
@@ -118,6 +129,26 @@ def test_the_last_step_of_a_killed_session_is_known_everywhere(tmp_path):
     with ThreadWorkers("a", "b") as workers:
         join(workers, lambda cluster: tmp_path / cluster.host)
     assert RunFolder(tmp_path / "b").events() == STEPS[-1:]
+
+
+def test_the_steps_of_other_machines_are_thinned_and_the_end_of_a_session_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(event_log, "THIN_AFTER_BYTES", 5000)
+    monkeypatch.setattr(log_thinning, "WHOLE_STEPS", 16)
+    monkeypatch.setattr(log_thinning, "MAX_SPANS", 16)
+    started = next(event for event in synthetic_run(1) if isinstance(event, RunStarted))
+    done = [replace(STEPS[0], worker=1, step=number, at_s=float(number)) for number in range(1, 301)]
+    sync = EventSync(RunFolder(tmp_path))
+    for step in done[:200]:
+        sync._write([step])
+    sync._write([replace(started, worker=1, at_s=200.5)])
+    for step in done[200:]:
+        sync._write([step])
+    sync.close()
+    events = RunFolder(tmp_path).events(1)
+    assert sum(event.steps for event in events if isinstance(event, StepsSummed)) > 100
+    assert sum(getattr(event, "steps", 1) for event in events) == 301
+    known = EventSync(RunFolder(tmp_path))._known.values()
+    assert [event.step for event in known if isinstance(event, StepDone)] == [200, 300]
 
 
 def test_a_message_cannot_name_a_file_outside_of_the_run(tmp_path):

@@ -13,9 +13,11 @@ from dragoman.recipe import resolve
 from dragoman.step_model import PLAIN, TcpLink
 
 FAST = StepBenchmark(
-    device="CPU", gpus=0, driver="", torch="2", tokens_per_s=30_000.0, pass_s=0.0, update_s=0.05, copy_s=0.0,
-    compress_s=0.0, micro_tokens=1000, parameters=61_000_000, matrices=[(512, 2048)], memory_bytes=1,
-    free_disk_bytes=10**12, nominal_bits_per_s={},
+    device="CPU", gpus=0, driver="", torch="2", step_tokens_per_s=27_000.0, tokens_per_s=30_000.0, pass_s=0.0,
+    update_s=0.05, fastest=0.95, slowest=1.05, step_tokens=16_000.0, cores=2, other_cores=0.0, other_gpu_use=0.0,
+    copy_s=0.0, compress_s=0.0,
+    micro_tokens=1000, micro_batches_split=False, parameters=61_000_000, matrices=[(512, 2048)], memory_bytes=1,
+    memory_peak_bytes=1, largest_micro_batch_tokens=1, free_disk_bytes=10**12, nominal_bits_per_s={}, benchmark_s=1.0,
 )  # fmt: skip
 LINKS = {("a", "b"): TcpLink(1e8, 0.001), ("b", "a"): TcpLink(9e7, 0.002)}
 FOUND = Measurements({"a": FAST, "b": FAST}, LINKS, {"a": 0.0, "b": -90.0})
@@ -97,4 +99,59 @@ def test_a_data_set_gives_its_vocabulary_and_lengths(data):
     assert benchmark_request(None, "tiny", ["a=1"]) == BenchmarkRequest("tiny", ["a=1"])
     request = benchmark_request(data, "tiny", ["a=1"])
     assert request.overrides == ["a=1", f"tokenizer.vocabulary_size={data.tokenizer.padded_vocab_size}"]
-    assert len(request.lengths) > 0
+    lengths = data.pairs("train").lengths()
+    assert (request.pairs, request.data) == (len(lengths), str(data.path.resolve()))
+    assert max(map(max, request.lengths)) == lengths.max(), "the longest sentence limits what fits into a batch"
+
+
+def assessed(monkeypatch, *benchmarks: StepBenchmark, questions=()):
+    """The assessment of machines with given benchmarks, on a fast network."""
+    hosts = ["a", "b"][: len(benchmarks)]
+    links = {pair: TcpLink(1e11) for pair in LINKS} if len(hosts) > 1 else {}
+    found = Measurements(dict(zip(hosts, benchmarks, strict=True)), links, dict.fromkeys(hosts, 0.0))
+    monkeypatch.setattr(measure_and_estimate, "measure", lambda *_: found)
+    machines = [Machine(host) for host in hosts]
+    settings = settings_with("exchange.method=plain")
+    return assess(machines, BenchmarkRequest("x", [], quick=True), settings, SshClient(), questions)
+
+
+def test_estimates_have_the_range_of_the_benchmarks(monkeypatch):
+    found = assessed(monkeypatch, replace(FAST, fastest=0.9, slowest=1.5), questions=["hosts=2"])
+    for estimate in (found.current, found.what_if["hosts=2"]):
+        assert estimate.step_low_s < estimate.prediction.step_s < estimate.step_high_s
+        assert estimate.total_high_s == pytest.approx(50_000 * estimate.step_high_s)
+    current = found.current
+    step_s = current.prediction.step_s
+    assert (current.step_low_s, current.step_high_s) == pytest.approx((0.9 * step_s, 1.5 * step_s))
+    low, high = current.tokens_per_s_range
+    assert low < current.tokens_per_s < high
+    assert found.quick
+
+
+def test_a_step_of_one_worker_is_predicted_as_it_was_measured(monkeypatch):
+    prediction = assessed(monkeypatch, replace(FAST, pass_s=0.01)).current.prediction
+    assert prediction.step_s == pytest.approx(0.01 + 16_000 / 30_000 + 0.05)
+
+
+def test_a_quiet_machine_leaves_no_doubts(monkeypatch):
+    assert assessed(monkeypatch, FAST, FAST).doubts == []
+
+
+def test_busy_machines_are_named_with_what_to_expect(monkeypatch):
+    busy = replace(FAST, other_cores=1.3, slowest=2.0)
+    [doubt] = assessed(monkeypatch, busy).doubts
+    assert doubt == (
+        "Other processes use 1.3 of 2 cores of a: expect 13,714 to 28,872 tokens/s; alone about 27,429, which the "
+        "tables show."
+    )
+    [doubt] = assessed(monkeypatch, busy, busy).doubts
+    assert "1.3 of 2 cores of a, 1.3 of 2 cores of b" in doubt
+
+
+def test_scattered_steps_a_busy_gpu_and_batches_that_do_not_fit_are_doubts(monkeypatch):
+    scattered = replace(FAST, fastest=0.8, slowest=1.2, other_gpu_use=0.4, micro_batches_split=True)
+    assert assessed(monkeypatch, scattered, FAST).doubts == [
+        "The times of steps on a scatter: expect 42,066 to 53,190 tokens/s.",
+        "Other processes keep the GPU of a busy 40 % of the time: alone, training is faster.",
+        "Micro-batches of 1,000 tokens do not fit into the memory of a and are split.",
+    ]

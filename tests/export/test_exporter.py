@@ -15,8 +15,8 @@ from dragoman.model.model_folder import WEIGHTS_FILE
 from ..models import LINES, save_random_model, small_architecture
 
 
-@pytest.mark.parametrize("export_format", EXPORT_FORMATS)
-def test_every_export_can_be_loaded_again(export_format: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("export_format", [known for known in EXPORT_FORMATS if known != "argos"])
+def test_every_exported_folder_can_be_loaded_again(export_format: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = save_random_model(tmp_path / "model", small_architecture("tiny"), tokenizer, beam=3)
     quantization = "float32" if export_format == "ctranslate2" else None
     folder = export(model, tmp_path / "exported", export_format, quantization)

@@ -2,10 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from dragoman import events
+from dragoman import event_log, events, log_thinning
 from dragoman.errors import DragomanError
-from dragoman.events import StepDone
-from dragoman.insight.run_history import build_history, read_history
+from dragoman.event_log import EventLog
+from dragoman.events import StepDone, StepsSummed
+from dragoman.insight.run_history import RunLogReader, build_history, read_history
+from dragoman.run_folder import RunFolder
 
 from .synthetic_runs import synthetic_run, write_run
 
@@ -63,6 +65,27 @@ def test_a_folder_without_a_run_is_an_error(tmp_path):
 def test_a_run_without_events_is_an_error(tmp_path):
     with pytest.raises(DragomanError, match="has not started training"):
         read_history(write_run(tmp_path / "run", []))
+
+
+def test_a_reader_follows_a_log_that_is_thinned(tmp_path, monkeypatch):
+    monkeypatch.setattr(event_log, "THIN_AFTER_BYTES", 20_000)
+    monkeypatch.setattr(log_thinning, "WHOLE_STEPS", 16)
+    monkeypatch.setattr(log_thinning, "MAX_SPANS", 64)
+    recorded = synthetic_run(600, evaluate_every=100, ended=None)
+    folder = write_run(tmp_path / "run", recorded[:50])
+    reader, log = RunLogReader(folder), EventLog(RunFolder(folder).events_of(0))
+    known = 50
+    for end in range(100, len(recorded) + 50, 50):
+        for event in recorded[known:end]:
+            log.record(event)
+        known = end
+        assert reader.read_new()
+        history = reader.history()
+        assert history.known_steps == history.step
+        assert history == build_history(recorded[:end])
+    log.close()
+    assert any(isinstance(event, StepsSummed) for event in RunFolder(folder).events())
+    assert [step.step for step in history.steps] == list(range(history.steps[0].step, 601))
 
 
 def test_a_worker_that_joins_does_not_start_a_session():

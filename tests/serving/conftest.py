@@ -1,11 +1,14 @@
 """Small exported models, and a client of a server with them."""
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
 from dragoman.export.exporter import export
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Limits
@@ -29,6 +32,15 @@ def make_exports(folder: Path) -> None:
     for direction in ("en-de", "de-en"):
         stored = save_model(folder / f"model-{direction}", model, tokenizer, direction, beam=3)
         export(stored, folder / direction, "ctranslate2")
+
+
+def copy_with_direction(export: Path, folder: Path, direction: str) -> Path:
+    """Copy an export as a model for another direction, whatever it writes."""
+    copy = Path(shutil.copytree(export, folder / direction))
+    description = json.loads((copy / DESCRIPTION_FILE).read_text())
+    description["languages"] = dict(zip(("source", "target"), direction.split("-"), strict=True))
+    (copy / DESCRIPTION_FILE).write_text(json.dumps(description))
+    return copy
 
 
 def make_service(exports: list[Path]) -> TranslationService:

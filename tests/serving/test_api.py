@@ -134,7 +134,7 @@ def test_a_stream_has_one_line_per_sentence(client: TestClient) -> None:
     fields = {"q": text, "source": "en", "target": "de", "alternatives": 2, "confidence": True}
     response = client.post("/stream", json=fields)
     header, *sentences, end = map(json.loads, response.text.splitlines())
-    assert header == {"model": "en-de", "source": "en", "target": "de", "detected": None}
+    assert header == {"model": "en-de", "source": "en", "target": "de", "via": None, "detected": None}
     assert end["done"]
     assert end["sentences"] == 3
     assert [sentence["source"] for sentence in sentences] == LINES[:3]
@@ -317,6 +317,8 @@ def test_the_openapi_document_and_page_list_every_endpoint(client: TestClient) -
         "/languages", "/models", "/frontend/settings", "/health", "/metrics",
     }  # fmt: skip
     page = client.get("/docs").text
+    references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(openapi)))
+    assert references <= set(openapi["components"]["schemas"])
     for path, operations in openapi["paths"].items():
         for method in operations:
             assert f"{method.upper()} {path}" in page

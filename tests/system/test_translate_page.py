@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from dragoman.serving.api_keys import create_api_key
 
 from ..models import LINES
-from ..serving.conftest import exports  # noqa: F401 (a fixture)
+from ..serving.conftest import copy_with_direction, exports  # noqa: F401 (a fixture)
 from .browser import NARROW, needs_chromium, opened_page
 from .test_serving import Server, wait_until
 
@@ -225,6 +225,23 @@ def test_a_required_api_key_is_requested(browser: Browser, exports: list[Path], 
         page.get_by_label("This server requires an API key").fill(key)
         page.get_by_role("button", name="Use key").click()
         expect(page.locator("#status")).to_contain_text(" ms by en-de")
+        page.close()
+    finally:
+        server.stop()
+
+
+def test_the_page_says_which_language_it_translates_through(
+    browser: Browser,
+    exports: list[Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    server = Server(str(exports[0]), str(copy_with_direction(exports[0], tmp_path, "de-fr")))
+    try:
+        page = browser.new_page(locale="en-GB")
+        page.goto(server.url)
+        page.locator("#target-language").select_option("fr")
+        page.locator("#source").fill(LINES[0])
+        expect(page.locator("#status")).to_contain_text(" ms by en-de+de-fr, via German")
         page.close()
     finally:
         server.stop()

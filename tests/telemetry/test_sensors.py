@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dragoman.events import HostSampled, from_json, to_json
+from dragoman.event_json import from_json, to_json
+from dragoman.events import HostSampled
 from dragoman.telemetry import sensors
 from dragoman.telemetry.sensors import Counters, Gpu, Sensors, merge_gpu_readings, read_counters, traffic
 

@@ -2,6 +2,8 @@ import io
 import math
 import os
 import pty
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -9,6 +11,7 @@ from rich.console import Console
 from dragoman import events
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.recipe import resolve
+from dragoman.telemetry import sinks
 from dragoman.telemetry.sinks import TensorBoardSink, TerminalSink, ThroughputMeter, open_sinks
 
 SETTINGS = resolve(None, ["training.steps=100", "evaluation.every=20"]).settings
@@ -111,3 +114,28 @@ def test_tensorboard_has_the_scalars_and_samples(tmp_path):
     assert board.Scalars("train/loss")[0].value == pytest.approx(3.5)
     assert board.Scalars("eval/bleu")[0].step == 20
     assert board.Tags()["tensors"] == ["eval/samples/text_summary"]
+
+
+def steps_on_board(folder: Path, steps: int, step_s: float) -> list[int]:
+    """The steps of a run that TensorBoard shows."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    sink = TensorBoardSink(folder, first_step=0)
+    for number in range(1, steps + 1):
+        sink.record(replace(step(number, loss=3.5), at_s=number * step_s))
+    sink.close()
+    board = EventAccumulator(str(folder))
+    board.Reload()
+    return [scalar.step for scalar in board.Scalars("train/loss")]
+
+
+def test_tensorboard_gets_a_few_of_many_short_steps(tmp_path):
+    assert steps_on_board(tmp_path, 50, step_s=0.0101) == [1, 11, 21, 31, 41]
+
+
+def test_tensorboard_gets_fewer_of_the_later_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(sinks, "DENSE_CURVE_STEPS", 100)
+    shown = steps_on_board(tmp_path, 1000, step_s=1.0)
+    assert shown[:99] == list(range(1, 100))
+    assert [number for number in shown if 200 <= number < 220] == [201, 204, 207, 210, 213, 216, 219]
+    assert len(shown) < 320

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from dragoman.corpus.cleaning import NORMALIZING_RULES
 from dragoman.corpus.dataset_summary import histogram
+from dragoman.corpus.dropped_pairs import dropped_by_rule
 from dragoman.number_format import count, size
 from dragoman.terminal import table
 
@@ -44,6 +45,20 @@ def show_splits(data: "DataSet", console: Console) -> None:
         sources = ", ".join(manifest.evaluation_sources.get(split, [source.name for source in manifest.sources]))
         splits.add_row(split, *_cells(counts), sources)
     console.print(splits)
+
+
+def show_dropped_pairs(data: "DataSet", console: Console) -> None:
+    """Print how many pairs cleaning dropped, by rule."""
+    manifest = data.manifest
+    before = sum(source.before.pairs for source in manifest.sources)
+    dropped = dropped_by_rule(manifest)
+    total = sum(entry.pairs for entry in dropped)
+    console.print(f"Cleaning dropped {count(total)} of {count(before)} pairs ({total / before:.1%}).", highlight=False)
+    if dropped:
+        rows = table("dropped by", "pairs", "share", right=(1, 2))
+        for entry in dropped:
+            rows.add_row(entry.rule, count(entry.pairs), f"{entry.share:.2%}")
+        console.print(rows)
 
 
 def _show_source(source: "SourceReport", console: Console) -> None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 DEFAULT_RECIPE = "transformer-base"
 CURRENT = "these machines"
 """Name of the estimate without a `--what-if`."""
+MILLISECONDS_BELOW_S = 0.1
+ROUGH = " (rough: --quick)"
+"""Added to the titles of what `--quick` measures."""
 
 
 def doctor(
@@ -43,6 +46,9 @@ def doctor(
         Path | None,
         typer.Option("--data", help="Benchmark with this data set's sentence lengths (default: news-like)."),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A rough estimate in a few seconds: few steps, and not compiled.")
+    ] = False,
     elastic: Annotated[bool, typer.Option("--elastic", help="Estimate for launch --elastic.")] = False,
     what_if: Annotated[
         list[str] | None,
@@ -52,10 +58,11 @@ def doctor(
     python: RemotePython = sys.executable,
     as_json: AsJson = False,
 ) -> None:
-    """Benchmark machines and the links between them, and estimate time, cost and limits of a run.
+    """Benchmark machines and the links between them, and estimate time, memory, cost and limits of a run.
 
-    Takes under a minute. The exit code is 1 if the plan is not sensible: if most of each step would be communication,
-    or one machine alone would be faster.
+    Trains for a few seconds as the run will. Takes under a minute; on a GPU about a minute more if the model was not
+    compiled there before. With --quick a few seconds, for a rough estimate. The exit code is 1 if the plan is not
+    sensible: if most of each step would be communication, or one machine alone would be faster.
 
     **Examples**
 
@@ -73,12 +80,15 @@ def doctor(
     named, overrides = split_arguments(arguments or [])
     recipe = named or DEFAULT_RECIPE
     settings = resolve(recipe, overrides).settings
-    request = benchmark_request(DataSet(data) if data else None, recipe, overrides)
+    console = open_console()
+    if console.is_terminal and not as_json:
+        console.print("[dim]Training for a few seconds; a GPU compiles the model first.[/dim]\n", highlight=False)
+    request = benchmark_request(DataSet(data) if data else None, recipe, overrides, quick=quick)
     found = assess(parse_hosts(hosts), request, settings, SshClient(ssh_config, python), what_if or [], elastic=elastic)
     if as_json:
         print_json(_as_json(found))
     else:
-        _show(found, recipe, settings.training.steps, open_console())
+        _show(found, recipe, settings.training.steps, console)
     if not found.current.sensible:
         raise typer.Exit(1)
 
@@ -87,15 +97,19 @@ def _show(found: "Assessment", recipe: str, steps: int, console: "Console") -> N
     measured = found.measurements
     console.print(_machine_table(measured))
     console.print()
-    console.print(_speed_table(measured))
+    console.print(_speed_table(measured, quick=found.quick))
+    console.print()
+    console.print(_memory_table(measured))
     if measured.links:
         console.print()
         console.print(_link_table(measured))
     console.print()
     estimates = {CURRENT: found.current, **found.what_if}
-    console.print(_step_table(estimates))
+    console.print(_step_table(estimates, quick=found.quick))
     console.print()
     console.print(_run_table(estimates, recipe, steps))
+    for doubt in found.doubts:
+        console.print(f"\n[yellow]{escape(doubt)}[/yellow]", highlight=False)
     for problem in found.problems:
         console.print(f"\n[yellow]{problem.host} {escape(problem.sentence)}[/yellow]", highlight=False)
     _show_limits(estimates, console)
@@ -119,21 +133,52 @@ def _machine_table(measured: "Measurements") -> "Table":
     return rows
 
 
-def _speed_table(measured: "Measurements") -> "Table":
+def _speed_table(measured: "Measurements", *, quick: bool) -> "Table":
     from dragoman.number_format import count
     from dragoman.terminal import table
 
-    columns = ("machine", "tokens/s", "update", "micro-batch", "nominal link speed")
-    rows = table(*columns, title="Speed of a worker", right=(1, 2, 3, 4))
+    title = f"Speed of a worker{ROUGH if quick else ''}"
+    rows = table("machine", "tokens/s", "update", "nominal link speed", title=title, right=(1, 2, 3))
+    for host, benchmark in measured.benchmarks.items():
+        speed, update = count(benchmark.step_tokens_per_s), _duration(benchmark.update_s)
+        rows.add_row(host, speed, update, _nominal_link_speed(benchmark))
+    return rows
+
+
+def _memory_table(measured: "Measurements") -> "Table":
+    from dragoman.number_format import count, size
+    from dragoman.terminal import table
+
+    columns = ("machine", "training needs", "of", "micro-batch", "largest micro-batch that fits")
+    rows = table(*columns, title="Memory of a worker", right=(1, 2, 3, 4))
     for host, benchmark in measured.benchmarks.items():
         rows.add_row(
             host,
-            count(benchmark.tokens_per_s),
-            f"{benchmark.update_s:.3f} s",
+            size(benchmark.memory_peak_bytes),
+            size(benchmark.memory_bytes),
             f"{count(benchmark.micro_tokens)} tokens",
-            _nominal_link_speed(benchmark),
+            f"about {_two_digits(benchmark.largest_micro_batch_tokens)} tokens",
         )
     return rows
+
+
+def _two_digits(number: int) -> str:
+    """A number that is known roughly."""
+    from dragoman.number_format import count
+
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return count(number // unit * unit)
+
+
+def _duration(seconds: float) -> str:
+    """Steps of a GPU take milliseconds."""
+    return f"{1000 * seconds:.1f} ms" if seconds < MILLISECONDS_BELOW_S else f"{seconds:.2f} s"
+
+
+def _duration_range(low_s: float, high_s: float) -> str:
+    if high_s < MILLISECONDS_BELOW_S:
+        return f"{1000 * low_s:.1f}-{1000 * high_s:.1f} ms"
+    return f"{low_s:.2f}-{high_s:.2f} s"
 
 
 def _nominal_link_speed(benchmark: "StepBenchmark") -> str:
@@ -154,15 +199,16 @@ def _link_table(measured: "Measurements") -> "Table":
     return rows
 
 
-def _step_table(estimates: "Mapping[str, Estimate]") -> "Table":
+def _step_table(estimates: "Mapping[str, Estimate]", *, quick: bool) -> "Table":
     from dragoman.terminal import table
 
-    columns = ("", "exchange", "step", "compute", "update", "communication")
-    rows = table(*columns, title="Time of a step", right=(2, 3, 4, 5))
+    columns = ("", "exchange", "step", "likely range", "compute", "update", "communication")
+    rows = table(*columns, title=f"Time of a step{ROUGH if quick else ''}", right=(2, 3, 4, 5, 6))
     for name, estimate in estimates.items():
         parts = estimate.prediction
-        times_s = (parts.step_s, parts.compute_s, parts.update_s, parts.exchange_s)
-        rows.add_row(_spaced(name), estimate.method, *(f"{time_s:.2f} s" for time_s in times_s))
+        likely = _duration_range(estimate.step_low_s, estimate.step_high_s)
+        parts_s = map(_duration, (parts.compute_s, parts.update_s, parts.exchange_s))
+        rows.add_row(_spaced(name), estimate.method, _duration(parts.step_s), likely, *parts_s)
     return rows
 
 
@@ -171,12 +217,13 @@ def _run_table(estimates: "Mapping[str, Estimate]", recipe: str, steps: int) -> 
     from dragoman.terminal import table
 
     title = f"{recipe}, {count(steps)} steps, without evaluation"
-    rows = table("", "tokens/s", "time", "cost", title=title, right=(1, 2, 3))
+    rows = table("", "tokens/s", "time", "likely range", "cost", title=title, right=(1, 2, 3, 4))
     for name, estimate in estimates.items():
         rows.add_row(
             _spaced(name),
             count(estimate.tokens_per_s),
             span(estimate.total_s),
+            f"{span(estimate.total_low_s)} to {span(estimate.total_high_s)}",
             "-" if estimate.cost is None else f"{estimate.cost:,.2f} {estimate.currency}",
         )
     return rows
@@ -210,6 +257,8 @@ def _as_json(found: "Assessment") -> dict[str, Any]:
         },
         "links": [{"from": a, "to": b, **asdict(link)} for (a, b), link in measured.links.items()],
         "problems": [asdict(problem) for problem in found.problems],
+        "quick": found.quick,
+        "doubts": found.doubts,
         "estimate": _estimate_json(found.current),
         "what_if": {question: _estimate_json(estimate) for question, estimate in found.what_if.items()},
     }

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def export(
     model: Annotated[Path, typer.Argument(help="Run, checkpoint or model folder.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write, atomically.", show_default=False)],
-    to: Annotated[str, typer.Option("--to", help="ctranslate2, huggingface or safetensors.")] = "ctranslate2",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder or .argosmodel file to write.", show_default=False)],
+    to: Annotated[str, typer.Option("--to", help="ctranslate2, argos, huggingface or safetensors.")] = "ctranslate2",
     quantization: Annotated[
-        str | None, typer.Option(help="For ctranslate2: int8 (default), int8_float32, float16, float32, ...")
+        str | None, typer.Option(help="For ctranslate2 and argos: int8 (default), int8_float32, float16, float32, ...")
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="Data set that the model was trained on, for the model card.")
@@ -27,13 +27,16 @@ def export(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
 ) -> None:
-    """Export a model with a model card: for CTranslate2 (fast on CPUs), for Hugging Face, or as plain weights.
+    """Export a model with a model card: for CTranslate2 (fast on CPUs), Argos, Hugging Face, or as plain weights.
 
-    `translate`, `score` and `dragoman.load` accept the folder as they accept a run.
+    `translate`, `score` and `dragoman.load` accept the folder as they accept a run. Argos Translate installs its
+    package, and LibreTranslate serves it.
 
     **Examples**
 
         dragoman export runs/demo/run --to ctranslate2 --out models/demo
+
+        dragoman export runs/demo/run --to argos --out models/demo.argosmodel
 
         dragoman export runs/base --to huggingface --out models/base-hf --data data/wmt16 --dollars-per-hour 2.5
     """
@@ -53,11 +56,10 @@ def export(
     export_model(model, out, export_format, weight_type, card_options, overwrite=overwrite)
     console = open_console()
     print_file_sizes(out, console)
-    console.print(
-        f"{out} is ready: try `dragoman translate {out}`. Model card: {out / CARD_FILE}.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    use = f"try `dragoman translate {out}`. Model card: {out / CARD_FILE}."
+    if export_format == "argos":
+        use = "install it with Argos Translate's `package.install_from_path`. It contains the model card."
+    console.print(f"{out} is ready: {use}", highlight=False, soft_wrap=True)
 
 
 def print_file_sizes(folder: Path, console: "Console") -> None:

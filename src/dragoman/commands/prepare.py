@@ -2,6 +2,9 @@
 
 import os
 import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +15,11 @@ from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress, no_progress
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from dragoman.corpus.catalog import Corpus
     from dragoman.corpus.sources import Languages
+    from dragoman.settings import Settings
 
 CORPUS_NAME = re.compile(r"[a-z0-9][a-z0-9-]*(/[A-Za-z-]+)?|.+\.toml(/[A-Za-z-]+)?")
 
@@ -34,6 +40,9 @@ def prepare(
     ] = None,
     file_format: Annotated[
         str | None, typer.Option("--format", help="File format (default: from the file names).")
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Encoding of text files, such as latin-1 (default: utf-8).")
     ] = None,
     mirror: Annotated[
         Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
@@ -60,6 +69,8 @@ def prepare(
 
         dragoman prepare news.en.xz news.de.xz --valid dev.en,dev.de --out data/news
 
+        dragoman prepare terms.csv letters.xlf --encoding cp1252 --out data/office
+
         dragoman prepare own.tmx crawl.tsv@0.5 -l en-de --out data/own cleaning.max_words=100
     """
     if list_corpora:
@@ -69,24 +80,34 @@ def prepare(
     if not arguments or out is None:
         raise DragomanError("prepare needs a corpus and --out, for example `dragoman prepare demo --out data/demo`.")
 
-    from dragoman.corpus.preparation import prepare as prepare_dataset
     from dragoman.recipe import resolve
+
+    options = PreparationOptions(workers or len(os.sched_getaffinity(0)), tokenizer, overwrite)
+    find = partial(find_corpus, arguments, valid or [], test or [], languages, file_format, mirror, encoding=encoding)
+    _prepare(find, out, resolve(recipe, overrides).settings, options)
+
+
+@dataclass(frozen=True)
+class PreparationOptions:
+    workers: int
+    tokenizer: Path | None
+    overwrite: bool
+
+
+def _prepare(
+    find: Callable[[Progress], "Corpus"], out: Path, settings: "Settings", options: PreparationOptions
+) -> None:
+    """Find the corpus, create the data set with progress bars, and print a summary."""
+    from dragoman.corpus.preparation import prepare as prepare_dataset
     from dragoman.terminal import progress_bars
 
     try:
         with progress_bars(open_console(stderr=True)) as progress:
-            created = prepare_dataset(
-                find_corpus(arguments, valid or [], test or [], languages, file_format, mirror, progress),
-                out,
-                resolve(recipe, overrides).settings,
-                workers=workers or len(os.sched_getaffinity(0)),
-                tokenizer=tokenizer,
-                overwrite=overwrite,
-                progress=progress,
-            )
+            corpus = find(progress)
+            created = prepare_dataset(corpus, out, settings, progress=progress, **asdict(options))
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
-    _show_result(out, created)
+    _show_result(out, created, corpus)
 
 
 def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
@@ -95,15 +116,32 @@ def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
     return [argument for argument in inputs if argument not in overrides], overrides
 
 
-def _show_result(out: Path, created: bool) -> None:
-    from dragoman.commands.dataset_table import show_splits
+def _show_result(out: Path, created: bool, corpus: "Corpus") -> None:
+    from dragoman.commands.dataset_table import show_dropped_pairs, show_splits
     from dragoman.corpus.dataset import DataSet
+    from dragoman.corpus.dropped_pairs import warnings_of
 
     console = open_console()
     state = "is ready" if created else "already exists, made from the same inputs and settings"
     console.print(f"{out} {state}.", highlight=False, soft_wrap=True)
-    show_splits(DataSet(out), console)
+    data = DataSet(out)
+    show_splits(data, console)
+    _show_layouts(corpus, console)
+    show_dropped_pairs(data, console)
+    for warning in warnings_of(data.manifest, corpus.train):
+        console.print(f"[yellow]Warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True)
     console.print(f"For details run `dragoman inspect {out}`.", highlight=False, soft_wrap=True)
+
+
+def _show_layouts(corpus: "Corpus", console: "Console") -> None:
+    """Print how each CSV file was read."""
+    from dragoman.corpus.csv_format import csv_layout
+    from dragoman.corpus.sources import is_standard_input
+
+    for source in (*corpus.train, *corpus.valid, *corpus.test):
+        if source.format == "csv" and not is_standard_input(source):
+            layout = csv_layout(source.paths[0], corpus.languages, source.encoding)
+            console.print(f"{source.paths[0]}: {layout}.", highlight=False, markup=False, soft_wrap=True)
 
 
 def find_corpus(
@@ -114,24 +152,28 @@ def find_corpus(
     file_format: str | None,
     mirror: Path | None,
     progress: Progress = no_progress,
+    *,
+    encoding: str | None = None,
 ) -> "Corpus":
     """The corpus that the command line names: one of the catalog, a description, or files."""
     from dragoman.corpus import catalog
     from dragoman.corpus.sources import sources_from_arguments
+    from dragoman.corpus.text_encodings import check_encoding
 
     direction = None if languages is None else _parse_direction(languages)
     name = _corpus_name(arguments)
     if name is not None:
-        if len(arguments) > 1 or valid or test or file_format:
+        if len(arguments) > 1 or valid or test or file_format or encoding:
             raise DragomanError(
                 f"{name} cannot be combined with files: describe the mixture in a TOML file (see docs/prepare.md)."
             )
         return catalog.resolve(f"{name}/{languages}" if languages else name, mirror=mirror, progress=progress)
     if mirror is not None:
         raise DragomanError("--from is only for a corpus from the catalog or a description: leave it out for files.")
-    train, direction = sources_from_arguments(arguments, direction, file_format)
-    valid_sources = sources_from_arguments(valid, direction, None)[0] if valid else []
-    test_sources = sources_from_arguments(test, direction, None)[0] if test else []
+    encoding = None if encoding is None else check_encoding(encoding)
+    train, direction = sources_from_arguments(arguments, direction, file_format, encoding)
+    valid_sources = sources_from_arguments(valid, direction, None, encoding)[0] if valid else []
+    test_sources = sources_from_arguments(test, direction, None, encoding)[0] if test else []
     name = train[0].name if len(train) == 1 else f"{train[0].name} and {len(train) - 1} more"
     return catalog.Corpus(name, direction, tuple(train), tuple(valid_sources), tuple(test_sources))
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dragoman.commands.glossary_option import parse_glossary
 from dragoman.commands.typer_app import open_console
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
+    from dragoman.decoding.glossary import GlossaryFile
     from dragoman.serving.limits import Limits
 
 LOOPBACK = "127.0.0.1"
@@ -59,11 +61,24 @@ SuggestionFolder = Annotated[
 ]
 
 
+Glossaries = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--glossary",
+        metavar="[en-de=]FILE",
+        help="Terms and their translations (TSV, or CSV by its name), with the direction if there are several models; "
+        "may be repeated.",
+        show_default=False,
+    ),
+]
+
+
 def serve(
     models: Annotated[
         list[Path] | None,
         typer.Argument(help="Exports, runs or checkpoints, for any language pairs.", show_default=False),
     ] = None,
+    glossary: Glossaries = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default accepts connections from this machine only.")
     ] = LOOPBACK,
@@ -86,6 +101,8 @@ def serve(
     **Examples**
 
         dragoman serve models/en-de models/de-en
+
+        dragoman serve models/fr-en models/en-de --glossary en-de=terms.tsv
 
         dragoman serve --keys keys.txt --new-key alice
 
@@ -120,6 +137,7 @@ def serve(
         key_file=keys,
         origins=_check_origins(cors or []),
         suggestion_folder=suggestions,
+        glossaries=[parse_glossary(text, len(models)) for text in glossary or []],
     )
 
 
@@ -145,6 +163,7 @@ def _run_server(
     key_file: Path | None,
     origins: list[str],
     suggestion_folder: Path | None,
+    glossaries: "list[GlossaryFile]",
 ) -> None:
     from dragoman.http_server import make_server
     from dragoman.listening_socket import bind_socket, url_to_open
@@ -170,9 +189,12 @@ def _run_server(
 
     metrics = Metrics()
     listener = bind_socket(host, port)
-    service = load_service(models, threads=threads, on_batch=metrics.record_batch, on_export=report_export)
-    for model in service.models:
-        console.print(f"{model.name}: {model.source} to {model.target}", highlight=False)
+    service = load_service(
+        models, threads=threads, on_batch=metrics.record_batch, on_export=report_export, glossaries=glossaries
+    )
+    for model in service.routes:
+        via = "" if model.via is None else f", via {model.via}"
+        console.print(f"{model.name}: {model.source} to {model.target}{via}", highlight=False)
     url = url_to_open(host, port)
     console.print(f"Translate at {url}. API documentation: {url}/docs. Press Ctrl-C to stop.", soft_wrap=True)
     names = [host, socket.gethostname(), *host_names]

@@ -27,6 +27,10 @@ def translate(
     n_best: Annotated[int, typer.Option("--n-best", min=1, max=100, help="Translations per line.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Write the score before each translation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per line.")] = False,
+    glossary: Annotated[
+        Path | None,
+        typer.Option("--glossary", help="Terms and their translations: TSV, or CSV by its name.", show_default=False),
+    ] = None,
 ) -> None:
     """Translate a file, standard input, or lines typed at a terminal.
 
@@ -38,8 +42,12 @@ def translate(
 
         dragoman translate runs/demo/run news.en > news.de
 
+        dragoman translate runs/demo/run news.en --glossary terms.tsv > news.de
+
         echo "The teacher reads a book." | dragoman translate runs/demo/run decoding.beam=8 --n-best 3 --scores
     """
+    from dragoman.commands.glossary_option import load_with_glossary, show_terms
+    from dragoman.decoding.glossary_search import GlossaryTranslator
     from dragoman.decoding.translator import load
 
     files = [argument for argument in arguments or [] if "=" not in argument or Path(argument).exists()]
@@ -47,11 +55,14 @@ def translate(
     if len(files) > 1:
         raise DragomanError(f"translate takes one file, not {len(files)}: join them with cat and pipe the result in.")
     file = files[0] if files else "-"
-    translator = load(model, **_decoding_settings(overrides))
+    settings = _decoding_settings(overrides)
+    translator = load(model, **settings) if glossary is None else load_with_glossary(model, glossary, settings)
     if file == "-" and sys.stdin.isatty():
         _translate_interactively(translator, n_best, scores)
     else:
         _translate_file(translator, file, n_best, scores, as_json)
+    if isinstance(translator, GlossaryTranslator):
+        show_terms(translator)
 
 
 def _decoding_settings(overrides: Sequence[str]) -> dict[str, Any]:

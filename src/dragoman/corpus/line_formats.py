@@ -12,9 +12,10 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from dragoman.corpus.compression import CompressedFileError, read_blocks
+from dragoman.corpus.compression import CompressedFileError
 from dragoman.corpus.language_codes import find_language
 from dragoman.corpus.sources import Languages
+from dragoman.corpus.text_encodings import read_text_blocks, utf16_without_mark
 from dragoman.errors import CorpusError
 from dragoman.prefetch import Prefetcher
 from dragoman.text_lines import split_lines
@@ -48,8 +49,9 @@ class LineReader:
     The rule for the ends of lines is that of `split_lines`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, encoding: str | None = None) -> None:
         self.path = path
+        self._encoding = encoding
         self.lines_read = 0
         self.ended = False
 
@@ -59,7 +61,8 @@ class LineReader:
 
     def _line_lists(self) -> Iterator[list[bytes]]:
         rest = b""
-        blocks = Prefetcher(read_blocks(self.path), PREFETCHED_BLOCKS)  # Decompression releases the GIL.
+        # Decompression releases the GIL.
+        blocks = Prefetcher(read_text_blocks(self.path, self._encoding), PREFETCHED_BLOCKS)
         try:
             for block in blocks:
                 text = rest + block
@@ -84,16 +87,17 @@ class LineReader:
     def _take(self, lines: list[bytes]) -> list[bytes]:
         """Count lines, and remove the byte-order mark of the first."""
         if self.lines_read == 0:
-            if lines[0].startswith(_UTF16_BOMS):
-                raise CorpusError("is UTF-16: convert it to UTF-8 with `iconv -f utf-16 -t utf-8`", self.path, 1)
+            utf16 = "utf-16" if lines[0].startswith(_UTF16_BOMS) else utf16_without_mark(b"\n".join(lines))
+            if utf16 and self._encoding is None:
+                raise CorpusError(f"is UTF-16: give --encoding {utf16}", self.path, 1)
             lines[0] = lines[0].removeprefix(_BOM)
         self.lines_read += len(lines)
         return lines
 
 
-def read_lines(source: Path, target: Path) -> PairIterator:
+def read_lines(source: Path, target: Path, encoding: str | None = None) -> PairIterator:
     """Pairs line n of one file with line n of the other."""
-    left, right = LineReader(source), LineReader(target)
+    left, right = LineReader(source, encoding), LineReader(target, encoding)
     try:
         yield from zip(left, right, strict=True)
     except ValueError:
@@ -106,31 +110,35 @@ def read_lines(source: Path, target: Path) -> PairIterator:
         ) from None
 
 
-def read_tags(source: Path, target: Path) -> PairIterator:
+def read_tags(source: Path, target: Path, encoding: str | None = None) -> PairIterator:
     """Aligned IWSLT training files; lines that begin with markup (url, title, speaker ...) are skipped."""
-    for pair in read_lines(source, target):
+    for pair in read_lines(source, target, encoding):
         if not (pair[0].startswith(b"<") or pair[1].startswith(b"<")):
             yield pair
 
 
-def read_tsv(path: Path) -> PairIterator:
+def read_tsv(path: Path, encoding: str | None = None) -> PairIterator:
     """One pair per line: source, tab, target."""
-    for number, line in enumerate(LineReader(path), start=1):
+    for number, line in enumerate(LineReader(path, encoding), start=1):
         source, tab, target = line.partition(b"\t")
         if not tab or b"\t" in target:
-            columns = line.count(b"\t") + 1
-            raise CorpusError(
-                f"has {columns} column{'s' * (columns != 1)}, not 2: keep source and target, separated by one tab "
-                "(for example with `cut -f1,2`)",
-                path,
-                number,
-            )
+            raise CorpusError(_wrong_columns(line), path, number)
         yield source, target
 
 
-def read_jsonl(path: Path, languages: Languages) -> PairIterator:
+def _wrong_columns(line: bytes) -> str:
+    columns = line.count(b"\t") + 1
+    if columns > 2:
+        return f"has {columns} columns, not 2: keep source and target, for example with `cut -f1,2`"
+    for separator, name in ((b";", "semicolons"), (b",", "commas")):
+        if separator in line:
+            return f"has no tab: if {name} separate the columns, give --format csv"
+    return "has 1 column, not 2: write source and target on each line, separated by one tab"
+
+
+def read_jsonl(path: Path, languages: Languages, encoding: str | None = None) -> PairIterator:
     """One object per line, with the sides under their language codes, `source` and `target`, or `src` and `tgt`."""
-    for number, line in enumerate(LineReader(path), start=1):
+    for number, line in enumerate(LineReader(path, encoding), start=1):
         if not line or line.isspace():
             continue
         try:
@@ -171,9 +179,10 @@ def _example(languages: Languages) -> str:
     return f'{{"{languages.source}": "...", "{languages.target}": "..."}}'
 
 
-def read_sgm(source: Path, target: Path) -> PairIterator:
+def read_sgm(source: Path, target: Path, encoding: str | None = None) -> PairIterator:
     """WMT and IWSLT test sets: pairs segment n of one file with segment n of the other."""
-    for number, (left, right) in enumerate(zip_longest(_segments(source), _segments(target))):
+    sides = zip_longest(_segments(source, encoding), _segments(target, encoding))
+    for number, (left, right) in enumerate(sides):
         if left is None or right is None:
             shorter, longer = (source, target) if left is None else (target, source)
             raise CorpusError(
@@ -189,7 +198,7 @@ def _segment_line(segment: bytes) -> bytes:
     return encode_line(text.strip(" \t\r\n"))
 
 
-def _segments(path: Path) -> Iterator[bytes]:
+def _segments(path: Path, encoding: str | None) -> Iterator[bytes]:
     """The text of each <seg> element.
 
     These files look like XML but are not (bare ampersands, no root), so only <seg> tags are parsed.
@@ -198,7 +207,7 @@ def _segments(path: Path) -> Iterator[bytes]:
     lines_before = 0
     begin = scan = 0  # Start of the open segment's text; start of the search for tags.
     is_open = False
-    for block in read_blocks(path):
+    for block in read_text_blocks(path, encoding):
         text += block
         for tag in _SEG_TAG.finditer(text, scan):
             closes = bool(tag[1])

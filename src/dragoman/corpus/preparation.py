@@ -36,6 +36,7 @@ from dragoman.corpus.block_tasks import (
 from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.cleaning import RuleCount, merge_counts
 from dragoman.corpus.dataset import JOB_FILE, MANIFEST_FILE, SPLITS, TOKENIZER_FILE, TextCounts, text_files
+from dragoman.corpus.dropped_pairs import remedy_of
 from dragoman.corpus.manifest_builder import build_manifest, report_sources
 from dragoman.corpus.pair_selection import drop_duplicates, hold_out, sample_pairs
 from dragoman.corpus.process_pool import ProcessPool
@@ -112,7 +113,11 @@ def _describe_inputs(corpus: Corpus, settings: Settings, tokenizer: Path | None)
         "tokenizer": None if tokenizer is None else hashlib.sha256(Tokenizer.load(tokenizer).model).hexdigest(),
         "sources": {
             split: [
-                [source.name, source.format, source.weight, fingerprint(source)] for source in getattr(corpus, split)
+                [
+                    *(source.name, source.format, source.weight, fingerprint(source)),
+                    *([] if source.encoding is None else [source.encoding]),
+                ]
+                for source in getattr(corpus, split)
             ]
             for split in SPLITS
         },
@@ -162,7 +167,7 @@ class _Pipeline:
         keep, duplicates = drop_duplicates(self._job, blocks, evaluation, self._progress)
         held_out = hold_out(self._job, keep, evaluation)
         if not any(mask.any() for mask in keep):
-            raise _no_pairs_left(blocks, duplicates)
+            raise self._no_pairs_left(blocks, duplicates)
         self._finished.mkdir(exist_ok=True)
         remove_drafts(self._finished)
         tokenizer_path = self._finished / TOKENIZER_FILE
@@ -175,7 +180,7 @@ class _Pipeline:
         tokenizer = Tokenizer.load(tokenizer_path)
         splits = {"train": sum((block.written for block in encoded), TextCounts())}
         if not splits["train"].pairs:
-            raise _no_pairs_left(blocks, duplicates)
+            raise self._no_pairs_left(blocks, duplicates)
         for split, pairs in evaluation.items():
             if pairs:
                 splits[split] = self._write_evaluation(split, pairs, tokenizer)
@@ -265,17 +270,17 @@ class _Pipeline:
                 temporary.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8", newline="\n")
         return write_evaluation_shard(self._finished / split, tokenizer, pairs)
 
+    def _no_pairs_left(self, blocks: Sequence[SourceBlock], duplicates: Sequence[RuleCount]) -> CorpusError:
+        rules: dict[RuleName, RuleCount] = {}
+        for block, repeated in zip(blocks, duplicates, strict=True):
+            merge_counts(rules, {**block.cleaned.rules, "duplicate": repeated})
+        rule = max(rules, key=lambda rule: rules[rule].pairs, default="tokens")
+        settings, source = self._settings.cleaning.model_dump(), self._corpus.train[0]
+        return CorpusError(
+            f"no training pair is left after cleaning; the rule '{rule}' dropped the most: "
+            + remedy_of(rule, settings, source, self._corpus.languages)
+        )
+
 
 def _decode_evaluation(line: bytes) -> str:
     return line.decode(errors="replace").replace("\r", " ")
-
-
-def _no_pairs_left(blocks: Sequence[SourceBlock], duplicates: Sequence[RuleCount]) -> CorpusError:
-    rules: dict[RuleName, RuleCount] = {}
-    for block, repeated in zip(blocks, duplicates, strict=True):
-        merge_counts(rules, {**block.cleaned.rules, "duplicate": repeated})
-    most_frequent = max(rules, key=lambda rule: rules[rule].pairs, default="tokens")
-    return CorpusError(
-        f"no training pair is left after cleaning; the rule '{most_frequent}' dropped the most: check that the files "
-        "are right, or change the settings under cleaning"
-    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dragoman.corpus.language_codes import code_at_end, codes_that_differ, direction_in
 
-FORMATS = ("lines", "tsv", "jsonl", "tmx", "po", "mo", "sgm", "tags")
+FORMATS = ("lines", "tsv", "csv", "jsonl", "tmx", "xliff", "po", "mo", "sgm", "tags")
 
 TWO_FILE_FORMATS = frozenset({"lines", "sgm", "tags"})
 """Formats with one file per side; the others hold both sides in one file."""
@@ -16,10 +16,13 @@ TWO_FILE_FORMATS = frozenset({"lines", "sgm", "tags"})
 _FORMAT_OF_SUFFIX = {
     ".tsv": "tsv",
     ".tab": "tsv",
+    ".csv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".tmx": "tmx",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
     ".po": "po",
     ".mo": "mo",
     ".gmo": "mo",

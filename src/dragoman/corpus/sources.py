@@ -1,4 +1,4 @@
-"""Sources of sentence pairs: aligned files, TSV, JSONL, TMX, PO, MO or SGM, plain or compressed, or standard input."""
+"""Sources of sentence pairs: aligned files or one file with both sides, plain or compressed, or standard input."""
 
 import os
 import stat
@@ -64,6 +64,8 @@ class Source:
     weight: float = 1.0
     """Occurrences of each pair per epoch: 2 is twice, 0.5 every other pair."""
     licence: str = "not stated"
+    encoding: str | None = None
+    """The encoding of text formats; UTF-8 if None. XML and gettext catalogs state their own."""
 
 
 def read_pairs(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]]:
@@ -88,21 +90,26 @@ def _pairs(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]
 
 
 def _reader(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]]:
-    from dragoman.corpus import gettext_catalogs, line_formats, tmx
+    from dragoman.corpus import csv_format, gettext_catalogs, line_formats, tmx, xliff
 
+    encoding = source.encoding
     match source.format, source.paths:
         case "lines", (left, right):
-            return line_formats.read_lines(left, right)
+            return line_formats.read_lines(left, right, encoding)
         case "tags", (left, right):
-            return line_formats.read_tags(left, right)
+            return line_formats.read_tags(left, right, encoding)
         case "sgm", (left, right):
-            return line_formats.read_sgm(left, right)
+            return line_formats.read_sgm(left, right, encoding)
         case "tsv", (path,):
-            return line_formats.read_tsv(path)
+            return line_formats.read_tsv(path, encoding)
+        case "csv", (path,):
+            return csv_format.read_csv(path, languages, encoding)
         case "jsonl", (path,):
-            return line_formats.read_jsonl(path, languages)
+            return line_formats.read_jsonl(path, languages, encoding)
         case "tmx", (path,):
             return tmx.read_tmx(path, languages)
+        case "xliff", (path,):
+            return xliff.read_xliff(path, languages)
         case "po", (path,):
             return gettext_catalogs.read_po(path, languages)
         case "mo", (path,):
@@ -178,11 +185,12 @@ def _raise_problems(problems: Sequence[str]) -> None:
 
 
 def sources_from_arguments(
-    texts: Sequence[str], languages: Languages | None, format: str | None
+    texts: Sequence[str], languages: Languages | None, format: str | None, encoding: str | None = None
 ) -> tuple[list[Source], Languages]:
     """Sources from `PATH`, `PATH,PATH` and consecutive arguments such as `train.en train.de`, with optional `@WEIGHT`.
 
-    Formats and languages that are not given are taken from the file names. All problems are reported at once.
+    Formats and languages that are not given are taken from the file names, languages also from files that state them.
+    All problems are reported at once.
     """
     if format is not None and format not in FORMATS:
         raise CorpusError(f"the format {format!r} is unknown: choose one of {', '.join(FORMATS)}")
@@ -192,8 +200,8 @@ def sources_from_arguments(
     arguments = join_sides(_parse_arguments(texts, problems), format)
     if languages is None and arguments:
         try:
-            languages = _common_languages(arguments)
-        except ValueError as error:
+            languages = _common_languages(arguments, format, encoding)
+        except (ValueError, CorpusError) as error:
             problems.append(str(error))
     sources: list[Source] = []
     for argument in arguments:
@@ -208,7 +216,7 @@ def sources_from_arguments(
             problems.append(_path_problem(paths[0]) or unknown_format_problem(paths[0]))
             continue
         weight = 1.0 if argument.weight is None else argument.weight
-        sources.append(Source(source_name(paths), paths, source_format, weight))
+        sources.append(Source(source_name(paths), paths, source_format, weight, encoding=encoding))
         problems += _source_problems(sources[-1])
     times_given = Counter(source.paths for source in sources)
     problems += [
@@ -231,11 +239,11 @@ def _parse_arguments(texts: Sequence[str], problems: list[str]) -> list[SourceAr
     return arguments
 
 
-def _common_languages(arguments: Sequence[SourceArgument]) -> Languages:
-    """The direction that all file names agree on."""
+def _common_languages(arguments: Sequence[SourceArgument], format: str | None, encoding: str | None) -> Languages:
+    """The direction that all file names agree on, or else the files that state their languages."""
     found: dict[Languages, SourceArgument] = {}
     for argument in arguments:
-        codes = languages_from_names(argument.paths)
+        codes = languages_from_names(argument.paths) or _languages_in_file(argument, format, encoding)
         if codes and not any(_same_direction(Languages(*codes), other) for other in found):
             found[Languages(*codes)] = argument
     if len(found) == 1:
@@ -243,12 +251,23 @@ def _common_languages(arguments: Sequence[SourceArgument]) -> Languages:
     if found:
         stated = "; ".join(f"{argument}: {pair.source} to {pair.target}" for pair, argument in found.items())
         raise ValueError(
-            f"the file names imply several directions ({stated}): set one with --languages, or give files of one only"
+            f"the files state several directions ({stated}): set one with --languages, or give files of one only"
         )
     names = ", ".join(map(str, arguments))
     raise ValueError(
-        f"{names}: no languages in the file name: set them with --languages en-de, or use names like news.en,news.de"
+        f"{names}: no languages in the file name or the file: set them with --languages en-de, "
+        "or use names like news.en,news.de"
     )
+
+
+def _languages_in_file(argument: SourceArgument, format: str | None, encoding: str | None) -> tuple[str, str] | None:
+    from dragoman.corpus.stated_languages import stated_languages
+
+    file_format = format or format_from_names(argument.paths)
+    (path, *others) = argument.paths
+    if others or file_format is None or path == STANDARD_INPUT or _path_problem(path):
+        return None
+    return stated_languages(path, file_format, encoding)
 
 
 def _source_side_first(argument: SourceArgument, languages: Languages) -> tuple[Path, ...]:

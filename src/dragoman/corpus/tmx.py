@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from lxml import etree
-
-from dragoman.corpus.compression import read_blocks
 from dragoman.corpus.language_codes import find_language
 from dragoman.corpus.line_formats import MAX_LINE_BYTES, PairIterator, encode_line
 from dragoman.corpus.sources import Languages
+from dragoman.corpus.xml_pairs import XML_LANG, Pair, parse_pairs
 from dragoman.errors import CorpusError
 
-XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+__all__ = ["INLINE_CODE_TAGS", "XML_LANG", "read_tmx"]
+
 INLINE_CODE_TAGS = frozenset({"bpt", "ept", "ph", "it", "ut"})
 """Elements in a segment that hold markup of the original document format, not text."""
 _MAX_LISTED_LANGUAGES = 12
@@ -19,28 +18,12 @@ _MAX_VARIANTS = 1000
 
 
 def read_tmx(path: Path, languages: Languages) -> PairIterator:
-    """The translation units that have both languages.
-
-    A parser target builds no tree, so memory stays bounded. Neither a DTD nor an external entity is ever loaded, and
-    the parser refuses internal entities that expand without bound.
-    """
+    """The translation units that have both languages."""
     units = _TmxTarget(path, languages)
-    parser = etree.XMLParser(target=units, resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
     found_pairs = False
-    try:
-        for block in read_blocks(path):
-            parser.feed(block)
-            found_pairs |= bool(units.pairs)
-            yield from units.take_pairs()
-        parser.close()
-    except etree.XMLSyntaxError as error:
-        yield from units.take_pairs()
-        reason = (error.msg or "no XML at all").partition(", line")[0]
-        raise CorpusError(
-            f"is not well-formed XML ({reason}): export it again, or check it with `xmllint --noout`",
-            path,
-            error.lineno or 1,
-        ) from None
+    for pair in parse_pairs(path, units):
+        found_pairs = True
+        yield pair
     if not found_pairs:
         if not units.languages:
             raise CorpusError("contains no translation units: check that it is a TMX file", path)
@@ -59,18 +42,13 @@ class _TmxTarget:
         self._path = path
         self._wanted = languages
         self.languages: set[str] = set()
-        self.pairs: list[tuple[bytes, bytes]] = []
+        self.pairs: list[Pair] = []
         self._variants: dict[str, str] = {}
         self._language = ""
         self._text: list[str] = []
         self._text_length = 0
         self._holds_text: list[bool] = []
         """For each open element of the segment: True if it holds text, False if it holds inline code."""
-
-    def take_pairs(self) -> list[tuple[bytes, bytes]]:
-        """Return the pairs collected so far, and forget them."""
-        pairs, self.pairs = self.pairs, []
-        return pairs
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         name = tag.rpartition("}")[2]

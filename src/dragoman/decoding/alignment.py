@@ -99,6 +99,22 @@ class TokenizedPair:
         ]
 
 
+def compose_links(first: Sequence[AlignmentLink], second: Sequence[AlignmentLink]) -> list[AlignmentLink]:
+    """Links between a source and a translation through a third text, from its links with both."""
+    by_position: dict[int, list[AlignmentLink]] = {}
+    for link in first:
+        for position in range(link.target_start, link.target_end):
+            by_position.setdefault(position, []).append(link)
+    weights: dict[tuple[int, int, int, int], float] = {}
+    for link in second:
+        length = max(1, link.source_end - link.source_start)
+        for position in range(link.source_start, link.source_end):
+            for earlier in by_position.get(position, ()):
+                ends = (earlier.source_start, earlier.source_end, link.target_start, link.target_end)
+                weights[ends] = weights.get(ends, 0.0) + earlier.weight * link.weight / length
+    return [AlignmentLink(*ends, min(weight, 1.0)) for ends, weight in weights.items() if weight >= MIN_WEIGHT]
+
+
 def align(translator: LineTranslator, pairs: Sequence[tuple[str, str]]) -> list[list[AlignmentLink]]:
     """Links between sentences and their translations."""
     encoded = [TokenizedPair.encode(translator.tokenizer, *pair) for pair in pairs]

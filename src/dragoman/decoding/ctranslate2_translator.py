@@ -113,6 +113,29 @@ class CTranslate2Translator(LineTranslator):
                 for source, result in zip(batch, found, strict=True)
             ]
 
+    def search_from(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[SearchResult]:
+        """The best translation of each source that begins with given tokens, with the score of all its tokens."""
+        pieces = self.tokenizer.pieces
+        limit = max(self._max_length(source) + len(prefix) for source, prefix in pairs)
+        found = self.runtime.translate_batch(
+            [self._pieces(source) for source, _ in pairs],
+            [[pieces[token] for token in prefix] for _, prefix in pairs],
+            beam_size=self.options.beam,
+            length_penalty=self.options.length_penalty,
+            coverage_penalty=self.options.coverage_penalty,
+            max_input_length=0,
+            max_decoding_length=limit - 1,
+        )
+        translations = [[self._token_ids[piece] for piece in result.hypotheses[0]] for result in found]
+        return self.score(list(zip((source for source, _ in pairs), translations, strict=True)))
+
+    def score(self, pairs: Sequence[tuple[SourceTokens, list[int]]]) -> list[SearchResult]:
+        """Given translations with their scores, as a search would return them."""
+        return [
+            SearchResult(tokens, sum(values) / ((5 + len(values)) / 6) ** self.options.length_penalty)
+            for (_, tokens), values in zip(pairs, self.log_probabilities(pairs), strict=True)
+        ]
+
     def _start_search(self, batch: Sequence[SourceTokens]) -> list[Any]:
         """A CTranslate2 future for each source."""
         options = self.options

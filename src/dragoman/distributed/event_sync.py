@@ -18,22 +18,13 @@ from pathlib import Path
 
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import Member, WorkersLostError
+from dragoman.event_json import event_name, from_json, to_json
 from dragoman.event_log import EventLog
-from dragoman.events import (
-    EvaluationDone,
-    Event,
-    HostSampled,
-    RunEnded,
-    RunStarted,
-    StepDone,
-    event_name,
-    from_json,
-    to_json,
-)
+from dragoman.events import EvaluationDone, Event, HostSampled, RunEnded, RunStarted, StepDone, StepsSummed
 from dragoman.run_folder import RunFolder
 
 EVERY_S = 10.0
-FREQUENT = (StepDone, HostSampled)
+FREQUENT = (StepDone, StepsSummed, HostSampled)
 """Events that are too many to be sent to machines that missed them."""
 ID_BYTES = 8
 
@@ -54,6 +45,8 @@ class EventSync:
         """When the first workers of this session started; the same for all workers. 0 before the first world."""
         self.leads_folder = False
         """True if this worker writes for all workers on its file system."""
+        self._logs: dict[int, EventLog] = {}
+        """Logs of workers on other machines."""
         self._read_logs(world=())
 
     def add(self, event: Event) -> None:
@@ -158,8 +151,12 @@ class EventSync:
     def _write(self, received: Iterable[Event]) -> None:
         ordered = sorted(received, key=lambda event: (event.worker, event.at_s))
         for worker, events in groupby(ordered, lambda event: event.worker):
-            log = EventLog(self._run.events_of(worker))
-            log.write(_to_lines(events))
+            if worker not in self._logs:
+                self._logs[worker] = EventLog(self._run.events_of(worker))
+            self._logs[worker].write(_to_lines(events))
+
+    def close(self) -> None:
+        for log in self._logs.values():
             log.close()
 
 
@@ -186,15 +183,15 @@ def _read_infrequent(log: Path) -> Iterator[Event]:
 
     The other lines are not parsed: a long run has many.
     """
-    step_start, sample_start, run_start = (
-        f'{{"event":"{event_name(kind)}"'.encode() for kind in (StepDone, HostSampled, RunStarted)
+    step_start, sum_start, sample_start, run_start = (
+        f'{{"event":"{event_name(kind)}"'.encode() for kind in (StepDone, StepsSummed, HostSampled, RunStarted)
     )
     last_step = b""
     with log.open("rb") as lines:
         for line in lines:
             if line.startswith(step_start):
                 last_step = line
-            elif not line.startswith(sample_start):
+            elif not line.startswith((sum_start, sample_start)):
                 found = [last_step, line] if line.startswith(run_start) else [line]
                 yield from (event for event in map(from_json, found) if event is not None)
     if (event := from_json(last_step)) is not None:

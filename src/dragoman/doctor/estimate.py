@@ -36,10 +36,15 @@ class Estimate:
     """Prediction for a run, with its limits in sentences."""
 
     prediction: StepPrediction
+    step_low_s: float
+    step_high_s: float
+    """Range in which the time of a step lies, by how the benchmarks of the machines scatter."""
     method: str
     tokens_per_s: float
     total_s: float
     """Evaluation is not included."""
+    total_low_s: float
+    total_high_s: float
     cost: float | None
     currency: str
     limits: list[str]
@@ -47,6 +52,11 @@ class Estimate:
     """Best first."""
     sensible: bool
     """False if most of each step is communication, or one machine alone would be faster."""
+
+    @property
+    def tokens_per_s_range(self) -> tuple[float, float]:
+        tokens = self.tokens_per_s * self.prediction.step_s
+        return tokens / self.step_high_s, tokens / self.step_low_s
 
     @property
     def summary(self) -> str:
@@ -58,16 +68,30 @@ class Estimate:
         )
 
 
-def estimate(conditions: StepConditions, hosts: Mapping[str, float], slowest_link: str, budget: Budget) -> Estimate:
-    """`hosts` are tokens per second by host; `slowest_link` is a name for the link of the conditions."""
+def estimate(
+    conditions: StepConditions,
+    hosts: Mapping[str, float],
+    slowest_link: str,
+    budget: Budget,
+    bounds: tuple[StepConditions, StepConditions] | None = None,
+) -> Estimate:
+    """`hosts` are tokens per second by host; `slowest_link` is a name for the link of the conditions.
+
+    `bounds` are the conditions if the machines are as fast, and as slow, as is likely.
+    """
     prediction = predict(conditions)
+    low_s, high_s = (predict(bound).step_s for bound in bounds or (conditions, conditions))
     total_s = budget.steps * prediction.step_s
     limits, sensible = _find_limits(conditions, prediction, hosts, slowest_link)
     return Estimate(
         prediction=prediction,
+        step_low_s=low_s,
+        step_high_s=high_s,
         method=conditions.method.name,
         tokens_per_s=conditions.step_tokens / prediction.step_s,
         total_s=total_s,
+        total_low_s=budget.steps * low_s,
+        total_high_s=budget.steps * high_s,
         cost=None if budget.per_hour is None else budget.per_hour * total_s / 3600,
         currency=budget.currency,
         limits=limits,

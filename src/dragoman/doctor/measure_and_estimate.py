@@ -1,4 +1,4 @@
-"""Measure machines and estimate a recipe on them: all of it for `dragoman doctor`, the quick part before a launch."""
+"""Measure machines and estimate a recipe on them: all of it for `dragoman doctor`, a quick part before a launch."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from dragoman.launch.launch_request import LaunchRequest
 from dragoman.launch.network_interfaces import Address
 from dragoman.launch.preflight import HostProblem, HostReport, checkpoint_bytes, compare_clocks, disk_problem
 from dragoman.launch.ssh import Machine, SshClient
+from dragoman.number_format import count, percent
 from dragoman.settings import Settings
 from dragoman.step_model import (
     PLAIN,
@@ -29,6 +30,10 @@ SAMPLED_PAIRS = 4000
 """Pairs of a data set whose lengths are sent to all machines."""
 NOTABLE_EXCHANGE_S = 0.1
 """A shorter exchange is not worth benchmarking the machines before a launch."""
+NOTABLE_GPU_USE = 0.1
+"""Share of the time in which others use a GPU that is worth a word."""
+NOTABLE_SPREAD = 0.3
+"""Difference between the fastest and the slowest steps that is worth a word."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +45,30 @@ class Assessment:
     what_if: dict[str, Estimate]
     problems: list[HostProblem]
     """Of machines: their clocks, and their disk space."""
+    doubts: list[str]
+    """Sentences: why the run may be slower or faster than estimated."""
+    quick: bool
+    """Whether the benchmark was quick, and everything is rough."""
 
 
-def benchmark_request(data: DataSet | None, recipe: str, overrides: Sequence[str]) -> BenchmarkRequest:
+def benchmark_request(
+    data: DataSet | None, recipe: str, overrides: Sequence[str], *, quick: bool = False
+) -> BenchmarkRequest:
     """The recipe itself, or with the vocabulary and the sentence lengths of a data set."""
     if data is None:
-        return BenchmarkRequest(recipe, overrides)
+        return BenchmarkRequest(recipe, overrides, quick=quick)
     lengths = data.pairs("train").lengths()
-    sample = lengths[:: max(1, len(lengths) // SAMPLED_PAIRS)].tolist()
+    longest = lengths[lengths.argmax(axis=0)]  # They limit what fits into a batch.
+    sample = [*lengths[:: max(1, len(lengths) // SAMPLED_PAIRS)].tolist(), *longest.tolist()]
     vocabulary = f"tokenizer.vocabulary_size={data.tokenizer.padded_vocab_size}"
-    return BenchmarkRequest(recipe, [*overrides, vocabulary], [(source, target) for source, target in sample])
+    return BenchmarkRequest(
+        recipe,
+        [*overrides, vocabulary],
+        [(source, target) for source, target in sample],
+        pairs=len(lengths),
+        data=str(data.path.resolve()),
+        quick=quick,
+    )
 
 
 def assess(
@@ -66,13 +85,45 @@ def assess(
         parse_what_if(question)  # Errors are reported before anything is measured.
     found = measure(machines, request, client)
     conditions = step_conditions(found, machines, settings, elastic=elastic)
+    extremes = [step_conditions(each, machines, settings) for each in (found.at_fastest(), found.at_slowest())]
+    fastest, slowest = (replace(each, method=conditions.method, elastic=elastic) for each in extremes)
     budget = _budget(settings, len(machines))
     answers = {}
     for question in questions:
-        changed = apply_what_if(conditions, question)
+        changed, *bounds = (apply_what_if(each, question) for each in (conditions, fastest, slowest))
         scaled = budget.scaled(changed.workers / conditions.workers)
-        answers[question] = _estimate(found, changed, scaled, link_name="The link")
-    return Assessment(found, _estimate(found, conditions, budget), answers, _find_problems(found, settings))
+        answers[question] = _estimate(found, changed, scaled, (bounds[0], bounds[1]), link_name="The link")
+    current = _estimate(found, conditions, budget, (fastest, slowest))
+    return Assessment(
+        found, current, answers, _find_problems(found, settings), find_doubts(found, current), request.quick
+    )
+
+
+def find_doubts(found: Measurements, current: Estimate) -> list[str]:
+    """Why the run may be slower or faster than estimated: busy machines, and times that scatter."""
+    low, high = current.tokens_per_s_range
+    expected = f"expect {count(low)} to {count(high)} tokens/s"
+    benchmarks = found.benchmarks.items()
+    busy = [
+        f"{each.other_cores:.1f} of {each.cores} {'cores' if each.cores > 1 else 'core'} of {host}"
+        for host, each in benchmarks
+        if each.other_cores
+    ]
+    scattered = [host for host, each in benchmarks if each.slowest - each.fastest > NOTABLE_SPREAD]
+    doubts = []
+    if busy:
+        alone = count(current.tokens_per_s)
+        doubts.append(f"Other processes use {', '.join(busy)}: {expected}; alone about {alone}, which the tables show.")
+    elif scattered:
+        doubts.append(f"The times of steps on {', '.join(scattered)} scatter: {expected}.")
+    for host, each in benchmarks:
+        if each.other_gpu_use > NOTABLE_GPU_USE:
+            use = percent(each.other_gpu_use)
+            doubts.append(f"Other processes keep the GPU of {host} busy {use} of the time: alone, training is faster.")
+        if each.micro_batches_split:
+            tokens = count(each.micro_tokens)
+            doubts.append(f"Micro-batches of {tokens} tokens do not fit into the memory of {host} and are split.")
+    return doubts
 
 
 def step_conditions(
@@ -87,7 +138,7 @@ def step_conditions(
     )
     conditions = StepConditions(
         parameters=benchmarks[0].parameters,
-        step_tokens=2 * settings.batch.tokens,
+        step_tokens=benchmarks[0].step_tokens,
         tokens_per_s=speeds,
         update_s=max(each.update_s for each in benchmarks),
         link=_slowest(found.links.values()),
@@ -148,18 +199,24 @@ def check_links(
         return None
     say("The network is slow: benchmarking a training step on all machines.")
     vocabulary = f"tokenizer.vocabulary_size={report.vocabulary}"
-    benchmark = BenchmarkRequest(request.recipe, [*request.overrides, vocabulary])
+    benchmark = BenchmarkRequest(request.recipe, [*request.overrides, vocabulary], quick=True)
     found = Measurements(benchmark_machines(agents, request.machines, benchmark), links, {})
     conditions = step_conditions(found, request.machines, settings, elastic=request.elastic)
     result = _estimate(found, conditions, _budget(settings, len(hosts)))
     return None if result.sensible else result
 
 
-def _estimate(found: Measurements, conditions: StepConditions, budget: Budget, link_name: str = "") -> Estimate:
+def _estimate(
+    found: Measurements,
+    conditions: StepConditions,
+    budget: Budget,
+    bounds: tuple[StepConditions, StepConditions] | None = None,
+    link_name: str = "",
+) -> Estimate:
     speeds = {host: benchmark.tokens_per_s for host, benchmark in found.benchmarks.items()}
     pair = found.slowest_link
     measured_link = "The link" if pair is None else f"The link from {pair[0]} to {pair[1]}"
-    return estimate(conditions, speeds, link_name or measured_link, budget)
+    return estimate(conditions, speeds, link_name or measured_link, budget, bounds)
 
 
 def _budget(settings: Settings, machines: int) -> Budget:

@@ -1,6 +1,7 @@
-"""Export of a trained model for CTranslate2, for Hugging Face, or as plain weights, with a model card.
+"""Export of a trained model for CTranslate2, Argos Translate or Hugging Face, or as plain weights, with a model card.
 
-An export is one folder, written atomically, that `dragoman translate`, `score` and `load` accept like a run.
+An export is written atomically. It is one folder that `dragoman translate`, `score` and `load` accept like a run, or
+one file for Argos Translate.
 """
 
 import shutil
@@ -14,18 +15,19 @@ from dragoman.decoding.ctranslate2_translator import CARD_FILE, is_ctranslate2_f
 from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
-from dragoman.export import ctranslate2, huggingface
+from dragoman.export import argos, ctranslate2, huggingface
 from dragoman.export.model_card import CardOptions, write_card
 from dragoman.files import draft_path, publish_folder
 from dragoman.model.model_folder import WEIGHTS_FILE, StoredModel, load_model
 
-ExportFormat = Literal["ctranslate2", "huggingface", "safetensors"]
+ExportFormat = Literal["ctranslate2", "argos", "huggingface", "safetensors"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 Quantization = Literal[
     "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32"
 ]
 QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
 DEFAULT_QUANTIZATION: Quantization = "int8"
+QUANTIZED_FORMATS = frozenset({"ctranslate2", "argos"})
 
 
 def export(
@@ -37,35 +39,50 @@ def export(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Write the export of `model` to the folder `out`."""
+    """Write the export of `model` to `out`: a folder, or a file for `argos`."""
     found = find_model(model)
     if is_ctranslate2_folder(found):
         raise DragomanError(f"{model} is already an export: export the run or checkpoint that it was made from.")
-    if quantization is not None and export_format != "ctranslate2":
-        raise DragomanError(f"--quantization is for ctranslate2: leave it out for {export_format}, which is float32.")
-    if out.exists() and any(out.iterdir()):
-        if not overwrite:
-            raise DragomanError(f"{out} is not empty: choose another --out, or give --overwrite.")
-        if not (out / CARD_FILE).exists():
-            raise DragomanError(f"{out} is not an export and is not replaced: choose another --out.")
+    if quantization is not None and export_format not in QUANTIZED_FORMATS:
+        raise DragomanError(
+            f"--quantization is for ctranslate2 and argos: leave it out for {export_format}, which is float32."
+        )
+    if export_format == "argos":
+        argos.check_package_path(out, overwrite=overwrite)
+    else:
+        _check_folder(out, overwrite=overwrite)
     stored = load_model(found)
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_path(out)
     draft.mkdir()
     try:
         stored.description.write(draft)
-        chosen = quantization or (DEFAULT_QUANTIZATION if export_format == "ctranslate2" else "float32")
+        chosen = quantization or (DEFAULT_QUANTIZATION if export_format in QUANTIZED_FORMATS else "float32")
         _WRITERS[export_format](stored, draft, chosen)
         write_card(draft, found, stored.description, export_format, chosen, card_options or CardOptions())
-        publish_folder(draft, out)
+        if export_format == "argos":
+            argos.write_package(draft, stored.description.languages, out)
+        else:
+            publish_folder(draft, out)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return out
 
 
-def file_sizes(folder: Path) -> dict[str, int]:
+def _check_folder(out: Path, *, overwrite: bool) -> None:
+    """Raise an error if no export can be written to the folder."""
+    if out.exists() and any(out.iterdir()):
+        if not overwrite:
+            raise DragomanError(f"{out} is not empty: choose another --out, or give --overwrite.")
+        if not (out / CARD_FILE).exists():
+            raise DragomanError(f"{out} is not an export and is not replaced: choose another --out.")
+
+
+def file_sizes(export: Path) -> dict[str, int]:
     """The files of an export with their sizes in bytes."""
-    return {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+    if export.is_file():
+        return {export.name: export.stat().st_size}
+    return {file.name: file.stat().st_size for file in sorted(export.iterdir())}
 
 
 def _write_ctranslate2(stored: StoredModel, folder: Path, quantization: Quantization) -> None:
@@ -88,6 +105,7 @@ def _write_safetensors(stored: StoredModel, folder: Path, _: Quantization) -> No
 
 _WRITERS: dict[ExportFormat, Callable[[StoredModel, Path, Quantization], None]] = {
     "ctranslate2": _write_ctranslate2,
+    "argos": _write_ctranslate2,
     "huggingface": _write_huggingface,
     "safetensors": _write_safetensors,
 }

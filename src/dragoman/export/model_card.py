@@ -22,7 +22,12 @@ from dragoman.number_format import count, size, span
 from dragoman.run_folder import RunFolder
 
 NOT_KNOWN = "not known"
-LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "safetensors": "dragoman"}
+LIBRARIES = {
+    "ctranslate2": "ctranslate2",
+    "argos": "argostranslate",
+    "huggingface": "transformers",
+    "safetensors": "dragoman",
+}
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,12 @@ def _overview(folder: Path, a: Architecture, export_format: str, quantization: s
 
 
 def _usage(languages: Languages, export_format: str) -> str:
+    if export_format == "argos":
+        return (
+            "## Usage\n\n```python\nimport argostranslate.package, argostranslate.translate\n\n"
+            'argostranslate.package.install_from_path("FILE.argosmodel")\n'
+            f'argostranslate.translate.translate(text, "{languages.source}", "{languages.target}")\n```\n'
+        )
     lines = [
         "## Usage\n",
         "```",

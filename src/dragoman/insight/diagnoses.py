@@ -13,6 +13,7 @@ from dragoman.insight.step_breakdown import (
     mean_of,
     mean_part_s,
     measured_steps,
+    split_evenly,
     time_after_compiling,
 )
 from dragoman.number_format import count, percent, size, span
@@ -68,13 +69,13 @@ def _diverging(history: RunHistory) -> Iterator[Answer]:
         ]
         text = f"Yes: loss not finite in {count(len(skipped))} steps; {len(rolled_back)} rollbacks."
         yield Answer(key, question, text, evidence, remedy=remedy, is_warning=True)
-    elif len(history.steps) >= MIN_TREND_STEPS:
-        tenth = len(history.steps) // 10
-        means = [fmean(step.nll for step in history.steps[n * tenth : (n + 1) * tenth]) for n in range(10)]
+    elif history.known_steps >= MIN_TREND_STEPS:
+        tenths = split_evenly(history.spans, history.known_steps // 10)[:10]
+        means = [mean_of(tenth, "nll") for tenth in tenths]
         # The loss of the first step is that of an untrained model: nothing should stay above it.
-        levels = [history.steps[0].nll, *means]
+        levels = [history.spans[0].nll, *means]
         if means[-1] > 1.2 * min(levels[:-1]) and means[-2] > 1.1 * min(levels[:-2]):
-            since = history.steps[max(0, levels.index(min(levels)) - 1) * tenth].step
+            since = tenths[max(0, levels.index(min(levels)) - 1)][0].first_step
             rise = f"from {min(levels):.2f} to {means[-1]:.2f}"
             text = f"Yes: the training loss has risen {rise} since about step {count(since)}."
             evidence = ["training loss by tenths of the run: " + ", ".join(f"{mean:.2f}" for mean in means)]

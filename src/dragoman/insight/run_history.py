@@ -1,7 +1,7 @@
 """History of a run, built from the events of its workers: each step once, whatever was interrupted or repeated."""
 
-from collections import Counter
-from collections.abc import Iterable
+import itertools
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -9,9 +9,13 @@ from typing import Any, TypeVar
 
 from dragoman import events
 from dragoman.errors import DragomanError
-from dragoman.event_log import read_events
-from dragoman.events import Event, StepDone
+from dragoman.events import Event, StepDone, StepsSummed
+from dragoman.insight.step_timeline import StepTimeline
+from dragoman.log_lines import LogLine, StepLine, find_repeated, line_of
+from dragoman.log_reader import ThinningReader
+from dragoman.log_thinning import thin
 from dragoman.run_folder import RunFolder
+from dragoman.step_sums import as_sum
 from dragoman.telemetry.remaining_time import WARM_UP_STEPS
 from dragoman.telemetry.worker_losses import LossTracker, worker_name
 
@@ -69,9 +73,14 @@ class RunHistory:
     losses: list[WorkerLoss] = field(default_factory=list)
     step: int = 0
     """The last step."""
+    spans: list[StepsSummed] = field(default_factory=list)
+    """All steps, in order: sums over spans of the long past, then single steps as sums of one. They are those of the
+    worker with the most steps, and where it was absent, those known of others. A repeated step counts once, as it was
+    last taken."""
+    steady_spans: list[StepsSummed] = field(default_factory=list)
+    """The same without the warm-up steps of each session."""
     steps: list[StepDone] = field(default_factory=list)
-    """Steps of the worker with the most of them, and where it was absent, those known of others. A repeated step is
-    here once, as it was last taken."""
+    """The single steps after the long past, at least the latest `WHOLE_STEPS`; in shorter runs, all steps."""
     steady_steps: list[StepDone] = field(default_factory=list)
     """The same without the warm-up steps of each session."""
     worker_steps: dict[int, list[StepDone]] = field(default_factory=dict)
@@ -79,7 +88,7 @@ class RunHistory:
     evaluations: list[events.EvaluationDone] = field(default_factory=list)
     checkpoints: list[events.CheckpointSaved] = field(default_factory=list)
     host_readings: dict[str, list[events.HostSampled]] = field(default_factory=dict)
-    """Sensor readings by host."""
+    """Sensor readings by host. In the long past one stands for several, and is repeated as often."""
     peaks: dict[int, events.PeakMeasured] = field(default_factory=dict)
     """Latest measured peak of each worker's device."""
     data: events.DataOpened | None = None
@@ -105,6 +114,11 @@ class RunHistory:
         """Hosts in the order of their first workers."""
         hosts = [worker.rpartition(" on ")[2] for worker in self.workers]
         return list(dict.fromkeys(hosts)) or [self.started.host]
+
+    @property
+    def known_steps(self) -> int:
+        """Number of steps that are known here."""
+        return sum(span.steps for span in self.spans)
 
     @property
     def elapsed_s(self) -> float:
@@ -136,20 +150,18 @@ class RunLogReader:
         if not RunFolder(path).config.exists():
             raise DragomanError(f"{path} is not a run: pass the directory that `dragoman train` got with --out.")
         self._path = path
-        self._read_bytes: dict[Path, int] = {}
-        self._events: list[Event] = []
+        self._logs: dict[Path, ThinningReader] = {}
 
     def read_new(self) -> bool:
         """Read the events written since the last call. Returns False if there are none."""
-        known = len(self._events)
-        for log in RunFolder(self._path).event_logs():
-            found, self._read_bytes[log] = read_events(log, self._read_bytes.get(log, 0))
-            self._events += found
-        return len(self._events) > known
+        for path in RunFolder(self._path).event_logs():
+            self._logs.setdefault(path, ThinningReader(path))
+        found = [log.read_new() for log in self._logs.values()]
+        return any(found)
 
     def history_so_far(self) -> RunHistory:
         """The history of the events read so far, even if there are none."""
-        return build_history(self._events)
+        return _build_history([log.lines for log in self._logs.values()])
 
     def history(self) -> RunHistory:
         """The history of the events read so far, of a run that has started."""
@@ -168,23 +180,29 @@ def read_history(path: Path) -> RunHistory:
 
 def build_history(recorded: Iterable[Event]) -> RunHistory:
     """Build the history from the events of any number of workers, in any order."""
-    ordered = sorted(recorded, key=lambda event: event.at_s)
-    step_counts = Counter(event.worker for event in ordered if isinstance(event, StepDone))
-    primary_worker = min(step_counts, key=lambda worker: (-step_counts[worker], worker), default=0)
-    builder = _HistoryBuilder(primary_worker)
-    for event in ordered:
-        builder.add(event)
+    logs: dict[int, list[LogLine]] = {}
+    for event in sorted(recorded, key=lambda event: event.at_s):
+        logs.setdefault(event.worker, []).append(line_of(event))
+    return _build_history([thin(lines) for lines in logs.values()])
+
+
+def _build_history(logs: Sequence[Sequence[LogLine]]) -> RunHistory:
+    """Build the history from thinned logs."""
+    repeated = set[LogLine]().union(*map(find_repeated, logs))
+    timed = [(line.at_s, line) for log in logs for line in log if line.at_s is not None]
+    builder = _HistoryBuilder(repeated)
+    for _, line in sorted(timed, key=lambda item: item[0]):
+        builder.add(line)
     return builder.build()
 
 
 class _HistoryBuilder:
     """Merges the events of all workers, in the order of time. What all workers record counts once."""
 
-    def __init__(self, primary_worker: int) -> None:
-        self._primary_worker = primary_worker
+    def __init__(self, repeated: Collection[LogLine]) -> None:
+        self._repeated = repeated
         self._history = RunHistory()
-        self._steps: dict[int, StepDone] = {}
-        self._steady_steps: dict[int, StepDone] = {}
+        self._steps = StepTimeline()
         self._evaluations: dict[int, events.EvaluationDone] = {}
         self._checkpoints: dict[int, events.CheckpointSaved] = {}
         self._warm_up_end = 0
@@ -193,7 +211,14 @@ class _HistoryBuilder:
         self._merged: set[tuple[object, ...]] = set()
         """Incidents since the session started or rolled back, without the time and worker."""
 
-    def add(self, event: Event) -> None:
+    def add(self, line: LogLine) -> None:
+        if isinstance(line, StepLine):
+            self._add_step(line)
+            self._extend_session(line.at_s)
+        elif line.event is not None:
+            self._add_event(line.event)
+
+    def _add_event(self, event: Event) -> None:
         history = self._history
         match event:
             case events.HostSampled():
@@ -202,8 +227,6 @@ class _HistoryBuilder:
                 history.peaks[event.worker] = event
             case events.RunStarted():
                 self._add_start(event)
-            case StepDone():
-                self._add_step(event)
             case events.EvaluationDone():
                 self._evaluations[event.step] = event
             case events.CheckpointSaved():
@@ -216,7 +239,7 @@ class _HistoryBuilder:
                 self._add_incident(event)
         # Sensors and the peak are recorded before the session starts.
         if not isinstance(event, events.HostSampled | events.PeakMeasured):
-            self._extend_session(event)
+            self._extend_session(event.at_s, ends=isinstance(event, events.RunEnded))
 
     def _add_start(self, event: events.RunStarted) -> None:
         """Start a session, unless this worker joins one. In older logs, only the first worker of a world starts one."""
@@ -239,22 +262,17 @@ class _HistoryBuilder:
         self._go_back(event.resumed_step)
         self._warm_up_end = event.resumed_step + WARM_UP_STEPS
 
-    def _extend_session(self, event: Event) -> None:
+    def _extend_session(self, at_s: float, *, ends: bool = False) -> None:
         spans = self._history.session_spans_s
-        if spans and (self._history.ended is None or isinstance(event, events.RunEnded)):
-            spans[-1] = (spans[-1][0], max(spans[-1][1], event.at_s))
+        if spans and (self._history.ended is None or ends):
+            spans[-1] = (spans[-1][0], max(spans[-1][1], at_s))
 
-    def _add_step(self, event: StepDone) -> None:
-        """Add a step. Where the primary worker's record is not known, any other serves."""
+    def _add_step(self, line: StepLine) -> None:
         history = self._history
-        _append_once(history.worker_steps.setdefault(event.worker, []), event)
-        history.step = max(history.step, event.step)
-        if history.failed is not None and event.step > history.failed.step + 1:
+        history.step = max(history.step, line.step)
+        if history.failed is not None and line.step > history.failed.step + 1:
             history.failed = None  # An elastic run has continued without the failed worker.
-        if event.worker == self._primary_worker or event.step not in self._steps:
-            self._steps[event.step] = event
-            if event.step > self._warm_up_end:
-                self._steady_steps[event.step] = event
+        self._steps.add(line, is_repeated=line in self._repeated, is_warm_up=line.first_step <= self._warm_up_end)
 
     def _add_world_change(self, event: events.RunStarted | events.WorkersLost | events.WorldChanged) -> None:
         history, before = self._history, self._losses.world
@@ -287,10 +305,9 @@ class _HistoryBuilder:
 
     def _go_back(self, step: int) -> None:
         """Drop what came after a step that the run went back to: it is trained again."""
-        records: tuple[dict[int, Any], ...] = (self._steps, self._steady_steps, self._evaluations)
-        for record in records:
-            for later in [number for number in record if number > step]:
-                del record[later]
+        self._steps.go_back(step)
+        for later in [number for number in self._evaluations if number > step]:
+            del self._evaluations[later]
         self._history.step = step
         self._merged.clear()
 
@@ -303,10 +320,12 @@ class _HistoryBuilder:
     def build(self) -> RunHistory:
         history = self._history
         self._close_session()
-        history.steps, history.evaluations = _by_step(self._steps), _by_step(self._evaluations)
-        history.checkpoints = _by_step(self._checkpoints)
-        history.steady_steps = _by_step(self._steady_steps) or history.steps
-        history.worker_steps = {worker: steps[-WORKER_STEPS:] for worker, steps in history.worker_steps.items()}
+        history.evaluations, history.checkpoints = _by_step(self._evaluations), _by_step(self._checkpoints)
+        taken = self._steps.merge()
+        steady = [line for line in taken if not self._steps.is_warm_up(line)] or taken
+        history.spans, history.steady_spans = _spans(taken), _spans(steady)
+        history.steps, history.steady_steps = _latest_single(taken), _latest_single(steady)
+        history.worker_steps = self._steps.latest_by_worker(WORKER_STEPS)
         return history
 
 
@@ -326,10 +345,20 @@ def _merge_key(event: Event) -> tuple[object, ...]:
     return (type(event), getattr(event, "step", None))
 
 
-def _append_once(ordered: list[E], event: E) -> None:
+def _spans(taken: Sequence[StepLine]) -> list[StepsSummed]:
+    return [as_sum(line.event) for line in taken if isinstance(line.event, StepDone | StepsSummed)]
+
+
+def _latest_single(taken: Sequence[StepLine]) -> list[StepDone]:
+    """The steps after the last sum."""
+    latest = itertools.takewhile(lambda line: line.steps == 1, reversed(taken))
+    return [line.event for line in latest if isinstance(line.event, StepDone)][::-1]
+
+
+def _append_once(ordered: list[events.HostSampled], event: events.HostSampled) -> None:
     """Append an event that may have been copied twice: the exchange is repeated if a worker is lost meanwhile."""
     if not ordered or ordered[-1].at_s != event.at_s:
-        ordered.append(event)
+        ordered += [event] * event.samples
 
 
 def _by_step(record: dict[int, E]) -> list[E]:

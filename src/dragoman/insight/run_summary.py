@@ -11,7 +11,7 @@ from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
 from dragoman.insight.overview import describe_run
 from dragoman.insight.run_history import WORKER_STEPS, RunHistory
-from dragoman.insight.step_breakdown import STEP_PARTS, mean_of, mean_part_s
+from dragoman.insight.step_breakdown import STEP_PARTS, count_steps, mean_of, mean_part_s, split_evenly
 from dragoman.insight.time_and_cost import estimate_remaining_time, find_hourly_cost
 from dragoman.insight.time_use import between_sessions_s, elapsed_at, time_by_activity
 from dragoman.telemetry.event_messages import message_for
@@ -78,7 +78,7 @@ def buckets(items: Sequence[Any], max_buckets: int = MAX_POINTS) -> list[Sequenc
 
 def _curves(history: RunHistory) -> Json:
     """Curves over steps; in a long run, means over neighbouring steps."""
-    groups = buckets(history.steps)
+    groups = split_evenly(history.spans, max(1, math.ceil(history.known_steps / MAX_POINTS)))
     return {
         "step": [group[-1].step for group in groups],
         "elapsed_s": [_rounded(elapsed_at(history, group[-1].at_s)) for group in groups],
@@ -100,7 +100,8 @@ def _evaluation(history: RunHistory, done: events.EvaluationDone) -> Json:
 
 
 def _step_breakdown(history: RunHistory) -> Json:
-    groups = buckets(history.steady_steps, MAX_BREAKDOWN_POINTS)
+    size = max(1, math.ceil(count_steps(history.steady_spans) / MAX_BREAKDOWN_POINTS))
+    groups = split_evenly(history.steady_spans, size)
     return {
         "step": [group[-1].step for group in groups],
         "parts": {part: [_rounded(mean_part_s(group, part)) for group in groups] for part in STEP_PARTS},

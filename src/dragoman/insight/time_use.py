@@ -41,7 +41,7 @@ def time_by_activity(history: RunHistory) -> dict[str, float]:
 
 def sum_step_parts(history: RunHistory) -> dict[str, float]:
     """Seconds of each part over all steps of the run that count."""
-    return {part: sum(map(seconds_of, history.steps)) for part, seconds_of in STEP_PARTS.items()}
+    return {part: sum(map(seconds_of, history.spans)) for part, seconds_of in STEP_PARTS.items()}
 
 
 def between_sessions_s(history: RunHistory) -> float:
@@ -76,7 +76,7 @@ def _last_kept_at_s(history: RunHistory, step: int, before_s: float) -> float:
     checkpoints = ((saved.step, saved.at_s - saved.write_s) for saved in history.checkpoints)
     averages, ends = history.incidents_of(events.CheckpointsAveraged), history.incidents_of(events.RunEnded)
     others = (
-        (event.step, event.at_s) for kind in (history.steps, history.evaluations, averages, ends) for event in kind
+        (event.step, event.at_s) for kind in (history.spans, history.evaluations, averages, ends) for event in kind
     )
     return max((at_s for number, at_s in (*checkpoints, *others) if number <= step and at_s <= before_s), default=0.0)
 
@@ -84,13 +84,13 @@ def _last_kept_at_s(history: RunHistory, step: int, before_s: float) -> float:
 def _world_change_gaps_s(history: RunHistory, lost: Sequence[tuple[float, float]]) -> Iterator[float]:
     """Time between two steps in which workers were lost or joined, without the evaluations and stalls in it."""
     starts_s = [start for start, _ in (*history.session_spans_s, *lost)]
-    ends_s = [step.at_s for step in history.steps]
+    ends_s = [span.at_s for span in history.spans]
     if ends_s != sorted(ends_s):
         return  # Clocks of several machines: no gap can be told.
     changes = [*history.incidents_of(events.WorkersLost), *history.incidents_of(events.WorldChanged)]
     for number in sorted({bisect_right(ends_s, change.at_s) for change in changes}):
         if 0 < number < len(ends_s):
-            before_s, after = ends_s[number - 1], history.steps[number]
+            before_s, after = ends_s[number - 1], history.spans[number]
             if any(before_s <= start <= after.at_s for start in starts_s):
                 continue  # A new session, or lost work: that time is counted elsewhere.
             work_s = sum(done.evaluation_s for done in history.evaluations if before_s < done.at_s <= after.at_s)

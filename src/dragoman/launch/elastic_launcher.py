@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragoman.errors import EXIT_USER_ERROR, DragomanError
-from dragoman.events import Event, MessagesRejected, RunEnded, RunStarted, WorkersLost, WorldChanged, from_json
+from dragoman.event_json import from_json
+from dragoman.events import Event, MessagesRejected, RunEnded, RunStarted, WorkersLost, WorldChanged
 from dragoman.launch.agents import Agents, HostLostError, RemoteAgent
 from dragoman.launch.host_output import HostOutput
 from dragoman.launch.interrupts import Interrupts

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragoman.errors import EXIT_USER_ERROR, EXIT_WORKERS_LOST, DragomanError
-from dragoman.events import Event, MessagesRejected, RunEnded, WorkersLost, event_name, from_json
+from dragoman.event_json import event_name, from_json
+from dragoman.events import Event, MessagesRejected, RunEnded, WorkersLost
 from dragoman.launch import NOTICE_S, RESTARTS
 from dragoman.launch.agents import Agents
 from dragoman.launch.host_output import HostOutput

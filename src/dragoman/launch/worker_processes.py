@@ -16,6 +16,7 @@ import psutil
 
 from dragoman.errors import EXIT_DIVERGED, EXIT_USER_ERROR
 from dragoman.launch.parent_death import die_with
+from dragoman.log_reader import LogFollower
 from dragoman.text_lines import split_lines
 
 GRACE_S = 30.0
@@ -137,18 +138,18 @@ class WorkerProcesses:
 
 def follow_lines(log: Path, *, latest_only: bool) -> Callable[[], list[str]]:
     """A function that returns the complete lines added to a file since its last call, or only the latest of them."""
-    offset = log.stat().st_size if log.exists() else 0
+    follower = LogFollower(log)
+    for _ in follower.read_blocks():
+        pass
 
     def read() -> list[str]:
-        nonlocal offset
-        if not log.exists():
-            return []
-        with log.open("rb") as file:
-            file.seek(offset)
-            added = file.read()
-        complete = added[: added.rfind(b"\n") + 1]
-        offset += len(complete)
-        lines = split_lines(complete.decode(errors="replace"))
+        last_line, added, was_thinned = follower.last_line, b"", False
+        for text, is_thinned in follower.read_blocks():
+            added = text if is_thinned else added + text
+            was_thinned |= is_thinned
+        if was_thinned:  # Its latest lines are as before.
+            added = added.partition(last_line)[2]
+        lines = split_lines(added.decode(errors="replace"))
         return lines[-1:] if latest_only else lines
 
     return read

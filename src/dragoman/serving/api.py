@@ -3,15 +3,17 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from dragoman.decoding.glossary_search import TermCheck, check_terms
 from dragoman.documents.html_document import HtmlDocument, visible_text
 from dragoman.documents.marked_text import MarkedText
+from dragoman.errors import DragomanError
 from dragoman.serving import language_detection
 from dragoman.serving.admission import Admission
 from dragoman.serving.disconnects import cancel_on_disconnect
@@ -57,6 +59,7 @@ class Api:
             self._admission.select_model(language, fields.target, fields.model, len(text))
             for text, language in zip(texts, languages, strict=True)
         ]
+        models = [model and _with_terms(model, fields.glossary) for model in models]
         results = await cancel_on_disconnect(
             request,
             asyncio.gather(
@@ -73,7 +76,21 @@ class Api:
         detected = [_in_percent(language.detected) for language in languages if language.detected]
         if detected:
             response["detectedLanguage"] = _list_or_first(detected, is_list)
+        if any(model and model.via for model in models):
+            response["via"] = _list_or_first([model and model.via for model in models], is_list)
+        if any(model and model.glossary for model in models):
+            checks = [
+                await self._check_terms(model, text, translation)
+                for model, text, (translation, _) in zip(models, texts, results, strict=True)
+            ]
+            response["glossary"] = _list_or_first(checks, is_list)
         return JSONResponse(response)
+
+    async def _check_terms(self, model: ServedModel | None, text: str, translation: str) -> dict[str, Any]:
+        """The terms of a text that its translation contains, and those that it lacks."""
+        if model is None or model.glossary is None:
+            return asdict(TermCheck([], []))
+        return asdict(await self._service.run_on_text(check_terms, text, translation, model.glossary))
 
     async def _translate_text(self, model: ServedModel | None, text: str, alternatives: int) -> tuple[str, list[str]]:
         """The best translation, and alternatives: the n-th consists of the n-th best of each sentence."""
@@ -117,7 +134,11 @@ class Api:
             name = language_detection.language_name(language.code)
             raise ApiError(400, f"No model translates {name} to {fields.target}: choose other languages.")
         detected = _in_percent(language.detected) if language.detected else None
-        header = {"model": model.name, "source": model.source, "target": model.target, "detected": detected}
+        model = _with_terms(model, fields.glossary)
+        header = {
+            **{"model": model.name, "source": model.source, "target": model.target, "via": model.via},
+            "detected": detected,
+        }
         return StreamingResponse(self._stream_lines(model, fields, header), media_type="application/x-ndjson")
 
     async def _stream_lines(
@@ -126,14 +147,18 @@ class Api:
         """JSON lines: a header, one line per sentence, and a final line."""
         started_at_s = time.perf_counter()
         yield _json_line(header)
-        sentences = 0
+        sentences, translation = 0, ""
         async for sentence in self._service.stream(
             model, fields.q, alternatives=fields.alternatives, with_confidence=fields.confidence
         ):
             sentences += bool(sentence.text)
+            translation += sentence.text + sentence.glue
             yield _json_line(asdict(sentence))
         elapsed_s = round(time.perf_counter() - started_at_s, 4)
-        yield _json_line({"done": True, "sentences": sentences, "seconds": elapsed_s})
+        end: dict[str, Any] = {"done": True, "sentences": sentences, "seconds": elapsed_s}
+        if model.glossary is not None:
+            end["glossary"] = await self._check_terms(model, fields.q, translation)
+        yield _json_line(end)
 
     async def detect(self, request: Request) -> Response:
         fields = await read_fields(request, DetectRequest, self._limits)
@@ -159,6 +184,15 @@ class Api:
         except StoreFullError as error:
             raise ApiError(503, str(error)) from None
         return JSONResponse({"success": True})
+
+
+def _with_terms(model: ServedModel, terms: Mapping[str, str]) -> ServedModel:
+    if not terms:
+        return model
+    try:
+        return model.with_terms(terms)
+    except DragomanError as error:
+        raise ApiError(400, f"Invalid request: {error}") from None
 
 
 def _list_or_first(items: list[Any], is_list: bool) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dragoman.decoding.ctranslate2_translator import is_ctranslate2_folder
+from dragoman.decoding.glossary import GlossaryFile
 from dragoman.decoding.model_choice import find_model
 from dragoman.errors import DragomanError
 from dragoman.serving.translation_service import TranslationService
@@ -18,6 +19,7 @@ def load_service(
     threads: int,
     on_batch: Callable[[str, int], None],
     on_export: Callable[[Path], None],
+    glossaries: Sequence[GlossaryFile] = (),
 ) -> TranslationService:
     """Load exports, runs or checkpoints. `on_export` is called with each model that has to be exported first."""
     with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
@@ -29,7 +31,7 @@ def load_service(
             found = find_model(model)
             on_export(model)
             exports.append(_export(found, Path(folder, str(index), model.resolve().name)))
-        return TranslationService(exports, threads=threads, on_batch=on_batch)
+        return TranslationService(exports, threads=threads, on_batch=on_batch, glossaries=glossaries)
 
 
 def _export(model: Path, out: Path) -> Path:

@@ -94,7 +94,7 @@ def _component_schemas(available: Mapping[str, list[str]]) -> dict[str, Any]:
         LanguageChoices, LanguageChoice, HealthResponse, ErrorResponse,
     ):  # fmt: skip
         schema = model.model_json_schema(ref_template=_REF)
-        schema.pop("$defs", None)
+        schemas |= schema.pop("$defs", {})
         schemas[model.__name__] = schema
     for schema_with_languages in (TranslateRequest, StreamRequest, SuggestRequest, FileRequest):
         fields = schemas[schema_with_languages.__name__]["properties"]

@@ -12,6 +12,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator, SearchResult
+from dragoman.decoding.glossary import Term
+from dragoman.decoding.glossary_search import enforce_terms
 from dragoman.decoding.line_translator import Attention, SourceTokens
 
 MAX_BATCH_SENTENCES = 64
@@ -59,6 +61,13 @@ class RequestBatcher:
             return await queued.result
         finally:
             self._queue.pop(queued, None)
+
+    async def enforce_terms(
+        self, source: SourceTokens, found: Sequence[SearchResult], terms: Sequence[Term]
+    ) -> list[SearchResult]:
+        """The translations of a sentence, with the terms of a glossary."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, enforce_terms, self.translator, source, found, terms)
 
     async def token_log_probabilities(self, source: SourceTokens, target: Sequence[int]) -> list[float]:
         """Log-probability of each token of a translation."""

@@ -1,5 +1,6 @@
 """Schemas of requests and responses. Validation and the OpenAPI document are both generated from them."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -8,6 +9,8 @@ LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8
 MAX_TEXTS = 64
 """Texts per request."""
 MAX_ALTERNATIVES = 16
+MAX_TERMS = 1000
+"""Terms of the glossary of a request."""
 
 
 def _to_count(value: Any) -> int:
@@ -18,9 +21,18 @@ def _to_count(value: Any) -> int:
         raise ValueError("is not a number") from None
 
 
+def _to_object(value: Any) -> Any:
+    """An object, which forms send as JSON."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        raise ValueError("is not a JSON object") from None
+
+
 AlternativesCount = Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES), BeforeValidator(_to_count)]
 ApiKey = Annotated[str | None, BeforeValidator(lambda value: None if value is None else str(value))]
 Texts = Annotated[list[str], Field(max_length=MAX_TEXTS)]
+Terms = Annotated[dict[str, str], Field(max_length=MAX_TERMS), BeforeValidator(_to_object)]
 
 
 class _Request(BaseModel):
@@ -46,6 +58,8 @@ class TranslateRequest(_Request):
     """Number of alternative translations, at most the beam size minus one."""
     model: str | None = None
     """Model name, if several models translate this language pair."""
+    glossary: Terms = {}
+    """Required translations of terms, as `{term: translation}`. They come before those of the server's glossary."""
     api_key: ApiKey = None
     """API key, if the server requires one. It can also be sent as a bearer token."""
 
@@ -65,6 +79,8 @@ class StreamRequest(_Request):
     """Include the model's confidence in each word."""
     model: str | None = None
     """Model name, if several models translate this language pair."""
+    glossary: Terms = {}
+    """Required translations of terms, as `{term: translation}`. They come before those of the server's glossary."""
     api_key: ApiKey = None
     """API key, if the server requires one. It can also be sent as a bearer token."""
 
@@ -112,6 +128,18 @@ class DetectedLanguage(_Response):
     """In percent, among all languages the detector knows; 0 if the language could not be detected."""
 
 
+class TermResponse(_Response):
+    source: str
+    target: str
+
+
+class GlossaryResponse(_Response):
+    applied: list[TermResponse]
+    """Terms of the text whose translations occur in the translation, inflected or not."""
+    missing: list[TermResponse]
+    """Terms of the text whose translations do not."""
+
+
 class TranslateResponse(_Response):
     translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
     """The translation, or a list with one for each text."""
@@ -119,6 +147,10 @@ class TranslateResponse(_Response):
     """Alternative translations, if requested."""
     detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815 (LibreTranslate's name)
     """Detected language, if `source` was `auto`."""
+    via: str | list[str | None] | None = None
+    """Language that was translated through, where no model translates directly."""
+    glossary: GlossaryResponse | list[GlossaryResponse] | None = None
+    """Terms of a glossary in the text, if there is a glossary."""
 
 
 class LanguageResponse(_Response):
@@ -132,6 +164,8 @@ class ModelResponse(_Response):
     name: str
     source: str
     target: str
+    via: str | None
+    """Language between two models in a row; their names are joined by a plus sign."""
     beam: int
     compute_type: str
 

@@ -34,7 +34,7 @@ class ServerInfo:
     async def languages(self, _: Request) -> Response:
         """All languages with their targets. Like LibreTranslate's, these include the language itself."""
         targets: dict[str, set[str]] = {}
-        for model in self._service.models:
+        for model in self._service.routes:
             targets.setdefault(model.source, {model.source}).add(model.target)
         for model in self._service.models:  # Clients look up the names of target languages here, too.
             targets.setdefault(model.target, {model.target})
@@ -52,10 +52,11 @@ class ServerInfo:
                     "name": model.name,
                     "source": model.source,
                     "target": model.target,
+                    "via": model.via,
                     "beam": model.batcher.translator.options.beam,
                     "compute_type": str(model.batcher.translator.runtime.compute_type),
                 }
-                for model in self._service.models
+                for model in self._service.routes
             ]
         )
 

@@ -36,6 +36,10 @@ BAR_INTERVAL_S = 0.1
 """Time between updates of the progress bar."""
 SHOWN_SHARE_CHANGE = 0.1
 """Batch shares are shown again when one has changed by this much: smaller changes are noise."""
+CURVE_INTERVAL_S = 0.1
+"""TensorBoard gets no more than one step in this time: to write five curves takes as long as a short step does."""
+DENSE_CURVE_STEPS = 10_000
+"""TensorBoard gets every step up to this one, later every second, third, and so on: it shows a thousand points."""
 LEVEL_STYLES = {"detail": "dim", "info": "", "warning": "yellow", "error": "bold red"}
 """Rich style of a message by its level."""
 
@@ -55,6 +59,7 @@ class TensorBoardSink:
         from torch.utils.tensorboard import SummaryWriter  # Slow import that only one worker needs.
 
         self._writer: SummaryWriter | None = None
+        self._curve_at_s = -math.inf
         with contextlib.suppress(OSError):
             # A resumed run repeats the steps after its last checkpoint: purge what was written for them.
             self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)
@@ -66,6 +71,10 @@ class TensorBoardSink:
 
     def _write(self, event: Event, writer: "SummaryWriter") -> None:
         if isinstance(event, events.StepDone):
+            is_dense = event.at_s - self._curve_at_s < CURVE_INTERVAL_S
+            if is_dense or event.step % (1 + event.step // DENSE_CURVE_STEPS):
+                return
+            self._curve_at_s = event.at_s
             scalars = {
                 "train/loss": event.loss,
                 "train/learning_rate": event.learning_rate,

@@ -62,4 +62,5 @@ class EventRecorder:
         self._stop_sensors()
         for sink in (*self._sinks, *([self._curves] if self._curves else [])):
             sink.close()
+        self.event_sync.close()
         self._log.close()

@@ -18,7 +18,7 @@ from dragoman.distributed.step_stats import StepStats, at_rank
 from dragoman.events import Event, RunEnded, WorldChanged
 from dragoman.model.architecture import Architecture
 from dragoman.model.cuda_graph import uses_cuda_graphs
-from dragoman.model.memory_budget import choose_micro_batch_tokens
+from dragoman.model.memory_budget import choose_micro_batch_tokens, peak_memory_bytes
 from dragoman.model.model_folder import ModelDescription
 from dragoman.model.precision import Precision
 from dragoman.run_folder import RunFolder
@@ -219,8 +219,8 @@ class Trainer:
 
     def _end(self, reason: str) -> None:
         self._take_spans()
-        state = self._replica.state
-        ended = RunEnded(step=state.step, reason=reason, elapsed_s=state.elapsed_s)
+        state, memory_bytes = self._replica.state, peak_memory_bytes(self._cluster.device)
+        ended = RunEnded(step=state.step, reason=reason, elapsed_s=state.elapsed_s, peak_memory_bytes=memory_bytes)
         self._record(self._event_sync.end(self._cluster, self._membership.storage, ended))
         self._checkpoints.raise_if_failed()
 

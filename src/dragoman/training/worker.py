@@ -76,11 +76,27 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
         problem = f"{run.path} is being trained by another process: wait until it ends, or choose another --out."
     _raise_together(problem, cluster)
     assert log is not None
+    scorer = make_scorer(job.settings, data)
     recorder = EventRecorder(run, log, cluster, lambda: open_sinks(job.settings))
+    return train_and_record(job.settings, data, run, cluster, scorer, recorder, stop)
+
+
+def train_and_record(
+    settings: Settings,
+    data: DataSet,
+    run: RunFolder,
+    cluster: Cluster,
+    scorer: TranslationScorer,
+    recorder: EventRecorder,
+    stop: StopSignal,
+) -> str:
+    """Train, and record all events of it. Closes the recorder. Returns the reason why the run ended."""
+    if cluster.device.type == "cuda":
+        # The CPU only makes batches and starts kernels. More threads would wait busily beside the ones that do.
+        torch.set_num_threads(1)
     try:
-        scorer = make_scorer(job.settings, data)
-        recorder.log(measure_peak(Precision.choose(job.settings, cluster.device).dtype, cluster.device))
-        return Trainer(job.settings, data, run, cluster, scorer, recorder.record, recorder.event_sync).train(stop)
+        recorder.log(measure_peak(Precision.choose(settings, cluster.device).dtype, cluster.device))
+        return Trainer(settings, data, run, cluster, scorer, recorder.record, recorder.event_sync).train(stop)
     finally:
         recorder.close()
 

@@ -9,16 +9,16 @@ from dragoman.telemetry.remaining_time import describe_remaining_time
 
 def answer_duration(history: RunHistory) -> Answer:
     question = "How long does the run take, and what does it cost?"
-    if not history.steps:
+    if not history.spans:
         return unknown("duration", question, "no step is done yet")
     elapsed_s, is_running = history.elapsed_s, history.ended is None
     remaining = estimate_remaining_time(history) if is_running else None
     sessions = f" in {len(history.sessions)} sessions" if len(history.sessions) > 1 else ""
     # A machine that was absent has only some of the steps taken meanwhile.
-    known = "steps" if len(history.steps) == history.step else f"the {count(len(history.steps))} steps known here"
+    known = "steps" if history.known_steps == history.step else f"the {count(history.known_steps)} steps known here"
     evidence = [
         f"{count(history.step)} of {count(history.total_steps)} steps; "
-        f"{span(sum(step.step_s for step in history.steps))} in {known}",
+        f"{span(sum(each.step_s for each in history.spans))} in {known}",
         f"evaluations {span(sum(done.evaluation_s for done in history.evaluations))}, "
         f"checkpoint stalls {span(sum(saved.stall_s for saved in history.checkpoints))}",
     ]

@@ -1,13 +1,14 @@
 """Training progress: whether the model is fully trained or overfits, and the learning-rate schedule."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import fmean
 
 from dragoman.events import EvaluationDone
 from dragoman.insight.answer import Answer, unknown
 from dragoman.insight.loss_forecast import DECAYING_POLICIES, forecast_loss
 from dragoman.insight.run_history import RunHistory
+from dragoman.insight.step_breakdown import mean_of
 from dragoman.insight.validation_curve import MIN_FORECAST_POINTS, MIN_POINTS, find_upturn, is_flat
 from dragoman.number_format import count, percent
 
@@ -129,8 +130,9 @@ def _describe_bleu_rise(done: Sequence[EvaluationDone], since: int) -> str | Non
 
 
 def _mean_train_loss(history: RunHistory, after_step: int, until_step: int) -> float:
-    losses = [step.nll for step in history.steps if after_step < step.step <= until_step]
-    return fmean(losses) if losses else float("nan")
+    start, end = (bisect_right(history.spans, step, key=lambda span: span.step) for step in (after_step, until_step))
+    spans = history.spans[start:end]
+    return mean_of(spans, "nll") if spans else float("nan")
 
 
 def answer_schedule(history: RunHistory) -> Answer:
@@ -150,10 +152,10 @@ def answer_schedule(history: RunHistory) -> Answer:
     evidence = ["warm-up, because the optimizer's estimates are inaccurate at first"]
     if policy != "constant":
         evidence.append("decay, because smaller updates late in training reach a lower loss")
-    if history.steps:
-        highest, last = max(history.steps, key=lambda step: step.learning_rate), history.steps[-1]
+    if history.spans:
+        highest, last = max(history.spans, key=lambda span: span.highest_learning_rate), history.spans[-1]
         evidence.append(
-            f"highest {highest.learning_rate:.2e} at step {count(highest.step)}, latest {last.learning_rate:.2e} at "
-            f"step {count(last.step)}"
+            f"highest {highest.highest_learning_rate:.2e} at step {count(highest.highest_learning_rate_step)}, latest "
+            f"{last.learning_rate:.2e} at step {count(last.step)}"
         )
     return Answer("schedule", question, f"{policy}: {shapes[policy]}.", evidence)

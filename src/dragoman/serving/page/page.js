@@ -171,7 +171,8 @@ function summarize(text, header, seconds) {
   const milliseconds = Math.max(1, Math.round(seconds * 1000));
   const detected = header.detected ? `Detected ${displayName({ code: header.source, name: header.source })}. ` : "";
   const counted = `${words.toLocaleString()} ${words === 1 ? "word" : "words"}`;
-  return `${detected}${counted} in ${milliseconds.toLocaleString()} ms by ${header.model}`;
+  const via = header.via ? `, via ${displayName({ code: header.via, name: header.via })}` : "";
+  return `${detected}${counted} in ${milliseconds.toLocaleString()} ms by ${header.model}${via}`;
 }
 
 function showTranslation() {

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman import events
-from dragoman.events import StepSkipped, from_json, to_json
+from dragoman import event_json
+from dragoman.event_json import from_json, to_json
+from dragoman.events import StepSkipped
 
 VALUES = {
     int: st.integers(-(2**40), 2**40),
@@ -28,7 +29,7 @@ def values_for(annotation: object) -> st.SearchStrategy:
 
 @st.composite
 def any_event(draw):
-    kind = draw(st.sampled_from(sorted(events.KINDS.values(), key=lambda kind: kind.__name__)))
+    kind = draw(st.sampled_from(sorted(event_json.KINDS.values(), key=lambda kind: kind.__name__)))
     return kind(**{field.name: draw(values_for(field.type)) for field in dataclasses.fields(kind)})
 
 

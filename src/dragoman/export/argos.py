@@ -1,0 +1,51 @@
+"""Argos Translate packages (`.argosmodel`): a zip archive that Argos Translate installs and LibreTranslate serves."""
+
+import json
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from dragoman.corpus.language_names import language_name
+from dragoman.corpus.sources import Languages
+from dragoman.decoding.ctranslate2_translator import CARD_FILE, DESCRIPTION_FILE, TOKENIZER_FILE
+from dragoman.errors import DragomanError
+from dragoman.files import replacing
+
+PACKAGE_SUFFIX = ".argosmodel"
+PACKAGE_VERSION = "1.0"
+ARGOS_VERSION = "1.9.0"
+"""The oldest Argos Translate that the package is meant for."""
+_NAMES_IN_PACKAGE = {CARD_FILE: CARD_FILE, TOKENIZER_FILE: "sentencepiece.model"}
+
+
+def check_package_path(path: Path, *, overwrite: bool) -> None:
+    """Raise an error if no package can be written to `path`."""
+    if path.suffix != PACKAGE_SUFFIX:
+        raise DragomanError(f"{path} is not the name of an Argos package: let --out end in {PACKAGE_SUFFIX}.")
+    if path.is_dir():
+        raise DragomanError(f"{path} is a folder: choose another --out.")
+    if path.exists() and not overwrite:
+        raise DragomanError(f"{path} exists: choose another --out, or give --overwrite.")
+
+
+def write_package(folder: Path, languages: Languages, path: Path) -> None:
+    """Pack the folder of an export for CTranslate2. Argos finds sentence boundaries with a model of its own."""
+    version = PACKAGE_VERSION.replace(".", "_")
+    root = f"translate-{languages.source}_{languages.target}-{version}"
+    with replacing(path) as draft, ZipFile(draft, "w", ZIP_DEFLATED) as archive:
+        archive.writestr(f"{root}/metadata.json", json.dumps(metadata(languages), indent=2) + "\n")
+        for file in sorted(folder.iterdir()):
+            if file.name != DESCRIPTION_FILE:
+                archive.write(file, f"{root}/{_NAMES_IN_PACKAGE.get(file.name, f'model/{file.name}')}")
+
+
+def metadata(languages: Languages) -> dict[str, str]:
+    """The description of a package that Argos Translate reads."""
+    return {
+        "package_version": PACKAGE_VERSION,
+        "argos_version": ARGOS_VERSION,
+        "from_code": languages.source,
+        "from_name": language_name(languages.source),
+        "to_code": languages.target,
+        "to_name": language_name(languages.target),
+        "type": "translate",
+    }
