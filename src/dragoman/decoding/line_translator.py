@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from dragoman.corpus.cleaning import collapse_whitespace, remove_control_characters
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
@@ -69,6 +72,9 @@ class LineSegment:
 SourceTokens = tuple[int, ...]
 """The tokens of a segment, with the end token."""
 
+Attention = npt.NDArray[np.float32]
+"""Cross-attention weights, [target tokens, source tokens], both without the end token."""
+
 
 class ScoredTokens(Protocol):
     """Result of a search: the tokens of a translation without special tokens, and the score that ranks it."""
@@ -78,6 +84,15 @@ class ScoredTokens(Protocol):
 
     @property
     def score(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class SearchedLine:
+    """The segments of a line, their tokens, and the best translations of each."""
+
+    segments: Sequence[LineSegment]
+    sources: Sequence[SourceTokens]
+    hypotheses: Sequence[Sequence[ScoredTokens]]
 
 
 class LineTranslator(ABC):
@@ -92,6 +107,10 @@ class LineTranslator(ABC):
     def search(self, sources: Iterable[SourceTokens], n_best: int) -> Mapping[SourceTokens, Sequence[ScoredTokens]]:
         """The best translations of each distinct source, best first."""
 
+    @abstractmethod
+    def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
+        """Cross-attention of given translations."""
+
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line."""
         return [translation.text for translation in self.translate_scored(lines)]
@@ -100,11 +119,15 @@ class LineTranslator(ABC):
         """Translations with scores and up to `n_best - 1` alternatives each."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines: pass a list, as in translate([text]).")
+        return [self._join(line.segments, line.hypotheses) for line in self.search_lines(lines, n_best)]
+
+    def search_lines(self, lines: Sequence[str], n_best: int) -> list[SearchedLine]:
+        """The lines in segments, with the best translations of each segment."""
         segments = [split_line(normalize_line(line), self._count_tokens, MAX_SEGMENT_TOKENS) for line in lines]
         sources = [[(*self.tokenizer.encode(part.text), self.tokenizer.eos_id) for part in line] for line in segments]
         found = self.search({source for line in sources for source in line}, n_best)
         return [
-            self._join(line, [found[source] for source in line_sources])
+            SearchedLine(line, line_sources, [found[source] for source in line_sources])
             for line, line_sources in zip(segments, sources, strict=True)
         ]
 

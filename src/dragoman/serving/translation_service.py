@@ -21,9 +21,9 @@ from dragoman.decoding.line_translator import (
     split_line,
     to_single_line,
 )
+from dragoman.decoding.sentence_splitting import Segment, split_sentences
 from dragoman.serving import protected_spans
 from dragoman.serving.request_batcher import RequestBatcher
-from dragoman.serving.sentence_splitting import Segment, split_sentences
 from dragoman.serving.worker_thread import WorkerThread
 
 MAX_QUEUED_PER_TEXT = 32
