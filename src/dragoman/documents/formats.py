@@ -25,6 +25,8 @@ class Format:
 
     media_type: str
     parse: Callable[[bytes, Languages], Document]
+    is_package: bool = False
+    """True for archives of text, images and more."""
 
 
 def _in_any_language(parse: Callable[[bytes], Document]) -> Callable[[bytes, Languages], Document]:
@@ -38,10 +40,10 @@ FORMATS = {
     "txt": Format("text/plain; charset=utf-8", _in_any_language(parse_text)),
     "md": _MARKDOWN,
     "markdown": _MARKDOWN,
-    "docx": Format(f"{_OFFICE}.wordprocessingml.document", _in_any_language(parse_docx)),
-    "pptx": Format(f"{_OFFICE}.presentationml.presentation", _in_any_language(parse_pptx)),
-    "odt": Format(f"{_OPEN_DOCUMENT}.text", _in_any_language(parse_open_document)),
-    "odp": Format(f"{_OPEN_DOCUMENT}.presentation", _in_any_language(parse_open_document)),
+    "docx": Format(f"{_OFFICE}.wordprocessingml.document", _in_any_language(parse_docx), is_package=True),
+    "pptx": Format(f"{_OFFICE}.presentationml.presentation", _in_any_language(parse_pptx), is_package=True),
+    "odt": Format(f"{_OPEN_DOCUMENT}.text", _in_any_language(parse_open_document), is_package=True),
+    "odp": Format(f"{_OPEN_DOCUMENT}.presentation", _in_any_language(parse_open_document), is_package=True),
     "srt": Format("application/x-subrip", _in_any_language(parse_srt)),
     "vtt": Format("text/vtt; charset=utf-8", _in_any_language(parse_vtt)),
     "po": Format("text/x-gettext-translation", parse_po),

@@ -37,6 +37,8 @@ class InlineSchema:
     role: Callable[[etree._Element], InlineRole]
     pair: Callable[[etree._Element], str] = lambda _: ""
     """Names what a START element and its END have in common."""
+    collapses_space: bool = False
+    """True if a line break in the text is a space."""
 
 
 _Pair = tuple[etree._Element, etree._Element]
@@ -91,7 +93,7 @@ class MixedContent:
         for item in [*_items(self._element), None]:
             role = self._role(item) if isinstance(item, etree._Element) else None
             if item is not None and role not in (InlineRole.CUT, InlineRole.CONTAINER):
-                content.append(item if isinstance(item, str) else InlineNode(self._add(item)))
+                content.append(self._item(item))
                 continue
             if content:
                 inline = flatten(self._nodes(content))
@@ -151,7 +153,9 @@ class MixedContent:
         return content
 
     def _item(self, item: str | etree._Element) -> str | InlineNode:
-        return item if isinstance(item, str) else InlineNode(self._add(item))
+        if isinstance(item, str):
+            return item.replace("\n", " ") if self._schema.collapses_space else item
+        return InlineNode(self._add(item))
 
     def _add(self, element: etree._Element) -> int:
         key = next(self._keys)

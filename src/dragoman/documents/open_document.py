@@ -32,7 +32,7 @@ def parse_open_document(content: bytes) -> Document:
     if MANIFEST in package.names and b"encryption-data" in package.read(MANIFEST):
         raise UnreadableError("The file is encrypted: save it without a password.")
     parts = {name: parse_xml(package.read(name), name) for name in TEXT_PARTS if name in package.names}
-    schema = InlineSchema(lambda element: _ROLES.get(element.tag, InlineRole.SINGLE))
+    schema = InlineSchema(lambda element: _ROLES.get(element.tag, InlineRole.SINGLE), collapses_space=True)
     contents: list[MixedContent] = []
     changed = []
     for name, root in parts.items():

@@ -17,7 +17,8 @@ def parse_xml(content: bytes, name: str = "The file") -> etree._Element:
     try:
         root = etree.fromstring(content, parser)
     except (etree.XMLSyntaxError, ValueError) as error:
-        reason = (getattr(error, "msg", None) or "no XML at all").partition(", line")[0]
+        # The parser quotes what it does not understand.
+        reason = " ".join((getattr(error, "msg", None) or "no XML at all").partition(", line")[0].split())[:100]
         raise UnreadableError(f"{name} is not well-formed XML ({reason}): export it again.") from None
     if root.getroottree().docinfo.internalDTD is not None:
         raise UnreadableError(f"{name} has a document type definition, which is not accepted: remove it.")

@@ -10,20 +10,24 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from dragoman.serving import documents, language_detection
+from dragoman.corpus.sources import Languages
+from dragoman.documents.document import UnreadableError
+from dragoman.documents.formats import FORMATS, extension_of
+from dragoman.serving import language_detection
 from dragoman.serving.access_control import AccessControl
 from dragoman.serving.api_keys import ApiKeys
+from dragoman.serving.document_translation import DocumentTranslator
 from dragoman.serving.error_responses import RETRY_AFTER_S, ApiError
 from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import CONTENT_TYPE, Metrics
 from dragoman.serving.request_parsing import read_body, read_fields
 from dragoman.serving.schemas import DetectRequest, StreamRequest, TranslateRequest
 from dragoman.serving.translation_service import ServedModel, TranslationService, UnknownDirectionError
-from dragoman.serving.worker_thread import WorkerThread
 
 CLIENT_CLOSED_REQUEST = 499
 """Appears in the metrics only: the client has disconnected."""
 FILE_TIMEOUT_FACTOR = 10
+JSON_LINES = "application/x-ndjson"
 Result = TypeVar("Result")
 
 
@@ -35,10 +39,10 @@ class Api:
         self._limits = limits
         self._metrics = metrics
         self._access = AccessControl(keys, limits)
-        self._document_thread = WorkerThread("documents")
+        self._documents = DocumentTranslator(service)
 
     def close(self) -> None:
-        self._document_thread.close()
+        self._documents.close()
 
     async def translate(self, request: Request) -> Response:
         fields = await read_fields(request, TranslateRequest, self._limits)
@@ -83,7 +87,7 @@ class Api:
         source, detected = await self._source_language(fields.q, fields.source)
         model = self._select_model(source, fields.target, fields.model, len(fields.q))
         header = {"model": model.name, "source": model.source, "target": model.target, "detected": detected}
-        return StreamingResponse(self._stream_lines(model, fields, header), media_type="application/x-ndjson")
+        return StreamingResponse(self._stream_lines(model, fields, header), media_type=JSON_LINES)
 
     async def _stream_lines(
         self, model: ServedModel, fields: StreamRequest, header: dict[str, Any]
@@ -101,28 +105,20 @@ class Api:
         yield _json_line({"done": True, "sentences": sentences, "seconds": elapsed_s})
 
     async def file(self, request: Request) -> Response:
+        """Translate a file. A client that accepts JSON lines gets progress, and at last the file in base64."""
         name, source, target = (request.query_params.get(key, "") for key in ("name", "source", "target"))
         self._access.check(request, None)
-        extension = name.rpartition(".")[2].lower()
-        if extension not in documents.FORMATS:
-            supported = ", ".join(f".{known}" for known in documents.FORMATS)
-            raise ApiError(400, f"The file name '{name[-40:]}' does not end in {supported}: use one of these formats.")
-        content = await read_body(request, self._limits.max_file_bytes, self._limits)
-        model = self._select_model(source, target, request.query_params.get("model"), len(content))
-
-        translation = self._translate_document(model, content, extension, source, target)
         try:
-            translated = await _cancel_on_disconnect(request, translation)
-        except documents.UnreadableError as error:
+            extension = extension_of(name)
+            content = await read_body(request, self._limits.max_document_bytes(extension), self._limits)
+            model = self._select_model(source, target, request.query_params.get("model"), len(content))
+            document = (model, content, extension, Languages(source, target))
+            if JSON_LINES in request.headers.get("accept", ""):
+                return StreamingResponse(_json_lines(self._documents.stream(*document)), media_type=JSON_LINES)
+            translated = await _cancel_on_disconnect(request, self._documents.translate(*document))
+        except UnreadableError as error:
             raise ApiError(400, str(error)) from None
-        return Response(translated, media_type=documents.FORMATS[extension])
-
-    async def _translate_document(
-        self, model: ServedModel, content: bytes, extension: str, source: str, target: str
-    ) -> bytes:
-        document = await self._document_thread.run(documents.parse, content, extension, source, target)
-        translations = [await self._service.translate(model, text) for text in document.texts]
-        return await self._document_thread.run(document.render, translations)
+        return Response(translated, media_type=FORMATS[extension].media_type)
 
     async def detect(self, request: Request) -> Response:
         fields = await read_fields(request, DetectRequest, self._limits)
@@ -165,8 +161,8 @@ class Api:
         return JSONResponse(
             {
                 "maxCharacters": self._limits.max_characters,
-                "maxFileBytes": self._limits.max_file_bytes,
-                "fileFormats": list(documents.FORMATS),
+                "maxFileBytes": {extension: self._limits.max_document_bytes(extension) for extension in FORMATS},
+                "fileFormats": list(FORMATS),
                 "asksForKeys": self._access.requires_key,
             }
         )
@@ -227,6 +223,11 @@ def _in_percent(guess: language_detection.LanguageGuess) -> dict[str, Any]:
 
 def _json_line(content: dict[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+async def _json_lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+    async for item in items:
+        yield _json_line(item)
 
 
 async def _cancel_on_disconnect(request: Request, work: Awaitable[Result]) -> Result:

@@ -311,9 +311,8 @@ function findFileProblem(file) {
   if (!formats.some((format) => file.name.toLowerCase().endsWith(format))) {
     return `Cannot translate ${file.name}: supported formats are ${formats.join(", ")}.`;
   }
-  if (file.size > settings.maxFileBytes) {
-    return `${file.name} is too large: the limit is ${settings.maxFileBytes.toLocaleString()} bytes.`;
-  }
+  const limit = settings.maxFileBytes[file.name.split(".").pop().toLowerCase()];
+  if (file.size > limit) return `${file.name} is too large: the limit is ${limit.toLocaleString()} bytes.`;
   if (page.sourceLanguage.value === "auto") return "Choose the language of the file first.";
   return null;
 }
