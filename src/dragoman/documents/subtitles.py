@@ -14,6 +14,8 @@ _TIME = r"(?:\d+:)?\d{1,2}:\d{2}[,.]\d{1,3}"
 _TIMING = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\n]*")
 # Tags of WebVTT and SubRip, and override codes such as {\an8}.
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[a-zA-Z]*+)[^<>\n]*+>|\{\\[^{}\n]*+\}")
+# Short ones: `html` refuses to read numbers of thousands of digits.
+_ENTITY = re.compile(r"&(?:\w{1,8}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _DASH = re.compile(r"\s*[-–—]")
 
@@ -97,7 +99,7 @@ def _read_tags(text: str, is_vtt: bool) -> InlineBuilder:
     position = 0
     for match in [*_TAG.finditer(text), None]:
         part = text[position : match.start() if match else None].replace("\n", " ")
-        builder.add_text(html.unescape(part) if is_vtt else part)
+        builder.add_text(_ENTITY.sub(lambda entity: html.unescape(entity.group()), part) if is_vtt else part)
         if match is None:
             return builder
         position = match.end()
