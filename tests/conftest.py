@@ -51,6 +51,7 @@ def pytest_report_header() -> str:
         "hosts": missing_requirements(),
         "Slurm and MPI": ", ".join(f"no {program}" for program in missing_programs("sbatch", "munged", "mpirun")),
         "browser": None if shutil.which("chromium") else "no chromium",
+        "JavaScript clients": None if shutil.which("npm") else "no npm",
     }
     left_out = [f"{group} ({reason})" for group, reason in reasons.items() if reason]
     remedy = "; as root on Debian, make test installs what is missing" if left_out else ""

@@ -3,6 +3,7 @@
 One quadratic pattern is enough to freeze a server: `re` holds the GIL while it searches.
 """
 
+import asyncio
 import contextlib
 import io
 import json
@@ -262,6 +263,16 @@ def parse_form(text: str) -> None:
         request_parsing._parse_form(body.encode("utf-8", "surrogatepass"))
 
 
+def parse_multipart(text: str) -> None:
+    stated = b"multipart/form-data; boundary=b"
+    head = b'--b\r\nContent-Disposition: form-data; name="q"'
+    hostile = text.encode("utf-8", "surrogatepass")
+    bodies = (hostile, head + b"\r\n\r\n" + hostile + b"\r\n--b--", head + hostile + b"\r\n\r\n\r\n--b--")
+    for content_type, body in (*((stated, body) for body in bodies), (hostile, b""), (stated + b";a=" + hostile, b"")):
+        with contextlib.suppress(ApiError):
+            asyncio.run(request_parsing._parse_multipart(content_type, body))
+
+
 TEXT_PARSERS: dict[str, Parse] = {
     "sentences": split_sentences,
     "protected spans": work_on_protected_spans,
@@ -271,6 +282,7 @@ TEXT_PARSERS: dict[str, Parse] = {
     "cleaning": clean,
     "JSON request": parse_json,
     "form request": parse_form,
+    "multipart request": parse_multipart,
 }
 # Without shrinking: a text that takes quadratic time takes seconds.
 SEARCH = settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

@@ -17,7 +17,7 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _drop_torn_line(path)
+        drop_torn_line(path)
         self._file = path.open("ab", buffering=0)
 
     def lock(self) -> bool:
@@ -52,7 +52,7 @@ class EventLog:
         self._file.close()
 
 
-def _drop_torn_line(path: Path) -> None:
+def drop_torn_line(path: Path) -> None:
     """Remove an incomplete last line of a killed writer, so that the next event starts on a new line."""
     if not path.exists():
         return

@@ -62,3 +62,16 @@ def test_tags_are_written_as_they_were_read(events):
             source += f"</{name}>"
     inline = flatten(builder.content)
     assert write_inline(inline.nest(inline.marked), builder.tags, str) == source
+
+
+def test_spaces_around_a_visible_tag_stay():
+    inline = flatten(["Run ", InlineNode(0), " now."], visible=[0])
+    assert joined(inline.nest(MarkedText("Jetzt laufen.", (InlineTag(12, 12, 0),)))) == ["Jetzt laufen ", (0, []), "."]
+    assert joined(inline.nest(MarkedText("Jetzt laufen.", (InlineTag(5, 5, 0),)))) == ["Jetzt ", (0, []), " laufen."]
+    assert joined(inline.nest(MarkedText("Jetzt laufen.", (InlineTag(0, 0, 0),)))) == [(0, []), " Jetzt laufen."]
+
+
+def test_tags_whose_order_matters_swap_their_places():
+    inline = flatten(["a ", InlineNode(0), "b", InlineNode(1)], ordered=[0, 1])
+    swapped = MarkedText("b a", (InlineTag(0, 0, 1), InlineTag(2, 2, 0)))
+    assert joined(inline.nest(swapped)) == [(0, []), "b ", (1, []), "a"]

@@ -132,3 +132,15 @@ def test_another_office_file_is_refused():
 def test_characters_that_xml_does_not_allow_are_replaced():
     [paragraph] = translated(document_of(run("text")), MarkedText("a\x00b")).paragraphs
     assert paragraph.text == "a\ufffdb"
+
+
+def test_the_parts_of_a_field_stay_in_order_when_words_change_places():
+    content = document_of(
+        run("Before "), '<w:r><w:fldChar w:fldCharType="begin"/></w:r>',
+        '<w:r><w:instrText> HYPERLINK "a" </w:instrText></w:r>', '<w:r><w:fldChar w:fldCharType="separate"/></w:r>',
+        run("the link"), '<w:r><w:fldChar w:fldCharType="end"/></w:r>', run(" behind"),
+    )  # fmt: skip
+    document = parse_docx(content)
+    xml = docx.Document(io.BytesIO(document.render([in_reverse(s) for s in document.segments]))).element.xml
+    places = [xml.index(mark) for mark in ('"begin"', "HYPERLINK", '"separate"', '"end"')]
+    assert places == sorted(places)

@@ -42,13 +42,12 @@ def test_a_list_of_texts_gives_lists_of_translations_and_alternatives(client: Te
     many = translate(client, LINES[:3], alternatives=1)
     assert many["translatedText"] == [translate(client, line)["translatedText"] for line in LINES[:3]]
     assert [len(others) for others in many["alternatives"]] == [1, 1, 1]
-    assert translate(client, []) == {"translatedText": []}
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from([*LINES[:6], "", " ", "\n", "\r\n", "\n\n\t", "x\u2028y"]), max_size=6))
 def test_line_breaks_of_a_text_are_preserved(client: TestClient, parts: list[str]) -> None:
-    text = "".join(parts)
+    text = "".join(parts) or LINES[0]
     translated = translate(client, text)["translatedText"]
     line_breaks = re.compile(r"[^\S ]+")
     assert line_breaks.findall(translated) == line_breaks.findall(text)
@@ -75,30 +74,59 @@ def test_a_form_works_as_sent_by_libretranslate_s_clients(client: TestClient) ->
 
 def test_languages_and_models_are_listed(client: TestClient) -> None:
     assert client.get("/languages").json() == [
-        {"code": "en", "name": "English", "targets": ["de"]},
-        {"code": "de", "name": "German", "targets": ["en"]},
+        {"code": "en", "name": "English", "targets": ["de", "en"]},
+        {"code": "de", "name": "German", "targets": ["de", "en"]},
     ]
     assert [model["name"] for model in client.get("/models").json()] == ["en-de", "de-en"]
 
 
-def test_the_source_language_is_detected_if_possible(client: TestClient) -> None:
-    german = "Der Lehrer liest am Abend ein sehr langes Buch im Garten."
-    detected = client.post("/detect", json={"q": german}).json()[0]
+GERMAN = "Der Lehrer liest am Abend ein sehr langes Buch im Garten."
+RUSSIAN = "Это предложение написано на русском языке, и его никто здесь не переводит."
+
+
+def test_the_source_language_is_detected(client: TestClient) -> None:
+    detected = client.post("/detect", json={"q": GERMAN}).json()[0]
     assert detected["language"] == "de"
     assert 50 < detected["confidence"] <= 100
-    assert client.post("/detect", json={"q": "42!"}).json() == []
-    response = translate(client, german, source="auto", target="en")
+    response = translate(client, GERMAN, source="auto", target="en")
     assert response["detectedLanguage"]["language"] == "de"
-    several = client.post("/translate", json={"q": [german, "", "42"], "source": "auto", "target": "en"}).json()
-    assert [detected["language"] for detected in several["detectedLanguage"]] == ["de", "de", "de"]
-    assert len(several["translatedText"]) == 3
-    for text, reason in (
-        ("42", "cannot be detected"),
-        ("Это предложение написано по-русски.", "No model translates ru"),
-    ):
-        response = client.post("/translate", json={"q": text, "source": "auto", "target": "de"})
-        assert response.status_code == 400
-        assert reason in response.json()["error"]
+    assert response["translatedText"] == translate(client, GERMAN, source="de", target="en")["translatedText"]
+
+
+def test_a_language_that_cannot_be_detected_is_english_without_confidence(client: TestClient) -> None:
+    unknown = {"language": "en", "confidence": 0.0}
+    assert client.post("/detect", json={"q": "42!"}).json() == [unknown]
+    short = translate(client, "Hi.", source="auto")
+    assert short == {**translate(client, "Hi."), "detectedLanguage": unknown}
+    assert translate(client, "Hi.", source="auto", target="en")["translatedText"] == "Hi."
+
+
+def test_a_text_in_the_target_language_is_unchanged(client: TestClient) -> None:
+    response = translate(client, GERMAN, source="auto")
+    assert response["translatedText"] == GERMAN
+    assert response["detectedLanguage"]["language"] == "de"
+    assert translate(client, GERMAN, source="de", alternatives=2) == {"translatedText": GERMAN, "alternatives": []}
+    assert client.post("/translate", json={"q": "x", "source": "zz", "target": "zz"}).status_code == 400
+
+
+def test_a_detected_language_that_no_model_translates_leaves_the_text_unchanged(client: TestClient) -> None:
+    response = translate(client, RUSSIAN, source="auto")
+    assert response["translatedText"] == RUSSIAN
+    assert response["detectedLanguage"]["language"] == "ru"
+    stated = client.post("/translate", json={"q": RUSSIAN, "source": "ru", "target": "de"})
+    assert stated.status_code == 400
+    assert "No model translates ru" in stated.json()["error"]
+
+
+def test_no_text_of_a_list_fails_the_others(client: TestClient) -> None:
+    texts = [LINES[0], GERMAN, RUSSIAN, "Hi.", "42", "", "\n"]
+    response = translate(client, texts, source="auto")
+    assert response["translatedText"][0] == translate(client, LINES[0])["translatedText"]
+    assert response["translatedText"][1:3] == [GERMAN, RUSSIAN]
+    assert response["translatedText"][4:] == ["42", "", "\n"]
+    languages = [detected["language"] for detected in response["detectedLanguage"]]
+    assert languages[:3] == ["en", "de", "ru"]
+    assert len(languages) == len(texts)
 
 
 def test_a_stream_has_one_line_per_sentence(client: TestClient) -> None:
@@ -155,7 +183,7 @@ def test_two_models_for_one_language_pair_have_different_names(exports: list[Pat
 def test_a_model_is_found_whatever_the_region_and_case_of_the_language_code(client: TestClient) -> None:
     plain = translate(client, LINES[0])
     assert translate(client, LINES[0], source="EN", target="de-AT") == plain
-    assert client.post("/translate", json={"q": "x", "source": "en", "target": "en-GB"}).status_code == 400
+    assert translate(client, LINES[0], source="en", target="en-GB") == {"translatedText": LINES[0]}
 
 
 VALID = {"q": "x", "source": "en", "target": "de"}
@@ -169,15 +197,17 @@ VALID = {"q": "x", "source": "en", "target": "de"}
         (b"[" * 100_000, 400, "not valid JSON"),
         (b'{"q": "\\ud800", "source": "en", "target": "de"}', 400, "not valid JSON in UTF-8"),
         (b"[]", 400, "body"),
-        (b"{}", 400, "q: field required; source: field required; target: field required."),
+        (b"{}", 400, "missing q parameter; missing source parameter; missing target parameter."),
         (json.dumps({**VALID, "q": 7}).encode(), 400, "q: "),
         (json.dumps({**VALID, "q": [[]]}).encode(), 400, "q: "),
         (json.dumps({**VALID, "q": ["x"] * 65}).encode(), 400, "q: "),
         (json.dumps({**VALID, "target": "../.."}).encode(), 400, "target: "),
         (json.dumps({**VALID, "target": "fr"}).encode(), 400, "choose one of en to de"),
-        (json.dumps({**VALID, "alternatives": -1}).encode(), 400, "alternatives: "),
+        (json.dumps({**VALID, "alternatives": "many"}).encode(), 400, "alternatives: is not a number"),
+        (json.dumps({**VALID, "alternatives": [1]}).encode(), 400, "alternatives: is not a number"),
+        (b'{"q": "x", "source": "en", "target": "de", "alternatives": 1e999}', 400, "alternatives: is not a number"),
         (json.dumps({**VALID, "format": "html"}).encode(), 400, "format: "),
-        (json.dumps({**VALID, "q": "x" * 20_001}).encode(), 413, "send it in parts"),
+        (json.dumps({**VALID, "q": "x" * 20_001}).encode(), 400, "(20,001) exceeds text limit (20,000)"),
         (b" " * 300_000, 413, "send it in parts"),
     ],
 )
@@ -190,7 +220,7 @@ def test_bad_requests_are_rejected_with_one_sentence(client: TestClient, body: b
 
 
 def test_other_content_types_methods_and_paths_are_rejected(client: TestClient) -> None:
-    assert client.post("/translate", content=b"x", headers={"content-type": "text/plain"}).status_code == 415
+    assert client.post("/translate", content=b"x", headers={"content-type": "text/plain"}).status_code == 400
     assert client.get("/translate").status_code == 405
     assert client.get("/translate").headers["allow"] == "POST"
     for path in ("/page/../app.py", "/..%2f..%2fetc/passwd", "/page.css/x", "/nothing"):
@@ -232,7 +262,7 @@ def test_a_server_with_keys_accepts_only_requests_with_a_known_key(exports: list
         assert client.post("/translate", json=VALID, headers=bearer).status_code == 200
         assert client.post("/file?name=a.txt&source=en&target=de", content=b"x", headers=bearer).status_code == 200
         assert client.get("/health").status_code == 200
-        assert client.get("/frontend/settings").json()["asksForKeys"] is True
+        assert client.get("/frontend/settings").json()["keyRequired"] is True
 
 
 def test_a_client_over_its_rate_limit_gets_429_with_retry_after(exports: list[Path]) -> None:
@@ -276,7 +306,8 @@ def test_metrics_count_requests_characters_and_batches(client: TestClient) -> No
 def test_the_openapi_document_and_page_list_every_endpoint(client: TestClient) -> None:
     openapi = client.get("/openapi.json").json()
     assert set(openapi["paths"]) == {
-        "/translate", "/stream", "/file", "/detect", "/languages", "/models", "/health", "/metrics",
+        "/translate", "/stream", "/detect", "/suggest", "/file", "/translate_file", "/download_file/{name}",
+        "/languages", "/models", "/frontend/settings", "/health", "/metrics",
     }  # fmt: skip
     page = client.get("/docs").text
     for path, operations in openapi["paths"].items():

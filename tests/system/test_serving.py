@@ -18,7 +18,6 @@ import psutil
 import pytest
 from benchmarks.reporting import Figure
 from benchmarks.serve import measure_load
-from libretranslatepy import LibreTranslateAPI
 
 from ..models import LINES
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
@@ -77,14 +76,6 @@ def wait_until(condition) -> None:
     raise AssertionError("the condition was not met within a minute")
 
 
-def test_the_libretranslate_client_works(server: Server) -> None:
-    client = LibreTranslateAPI(server.url)
-    assert client.languages()[0] == {"code": "en", "name": "English", "targets": ["de"]}
-    direct = httpx.post(f"{server.url}/translate", json={"q": LINES[0], "source": "en", "target": "de"}).json()
-    assert client.translate(LINES[0], "en", "de") == direct["translatedText"]
-    assert client.detect("Das ist ein ganz gewöhnlicher deutscher Satz.")[0]["language"] == "de"
-
-
 def test_concurrent_requests_get_the_same_translations_as_sequential_ones(server: Server) -> None:
     def ask(line: str) -> str:
         fields = {"q": line, "source": "en", "target": "de"}
@@ -128,6 +119,14 @@ def test_a_client_that_sends_no_complete_request_is_disconnected(server: Server)
         slow.sendall(REQUEST_HEAD.format(path="translate", length=100).encode() + b"{")
         assert silent.recv(100) == b"", "closed"
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_malformed_requests_leave_no_trace_in_the_log(exports: list[Path]) -> None:  # noqa: F811
+    running = Server(str(exports[0]))
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    for body in (b"x", b"--bx", b"--b\r\n:\r\n", b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\nx'):
+        assert httpx.post(f"{running.url}/translate", content=body, headers=headers).status_code == 400
+    assert running.stop().splitlines()[2:] == []
 
 
 def test_515_idle_connections_do_not_keep_others_out(server: Server) -> None:

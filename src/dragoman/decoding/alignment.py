@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.line_translator import Attention, LineSegment, LineTranslator, normalize_line, to_single_line
 
-MIN_WEIGHT = 0.1
+MIN_WEIGHT = 0.02
 """Weights below it are noise: attention never is exactly 0."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -105,11 +105,7 @@ def link_tokens(
     target_spans: Sequence[tuple[int, int, int]],
     attention: Attention,
 ) -> list[AlignmentLink]:
-    """Links of tokens by attention.
-
-    Words are linked with words alone, and punctuation with punctuation: attention rests on punctuation where a word
-    needs no further information from the source.
-    """
+    """Links of tokens by attention. Punctuation is linked with punctuation alone: its attention says little."""
     sources, targets = _tokens_with_text(source, source_spans), _tokens_with_text(target, target_spans)
     links = []
     for row, target_start, target_end in targets:
@@ -117,7 +113,7 @@ def link_tokens(
         candidates = [
             (float(attention[row, column]), start, end)
             for column, start, end in sources
-            if _has_word(source[start:end]) == is_word
+            if is_word or not _has_word(source[start:end])
         ]
         total = sum(weight for weight, _, _ in candidates)
         links += [

@@ -1,8 +1,9 @@
 """Inline markup as a tree, as files contain it, and as a text with tags, as translators take it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from dragoman.documents.marked_text import InlineTag, MarkedText
@@ -21,42 +22,48 @@ InlineContent: TypeAlias = list[str | InlineNode]
 
 @dataclass(frozen=True)
 class InlineText:
-    """A text with tags, and how they were nested."""
+    """A text with tags, and what a translation has to keep of them."""
 
     marked: MarkedText
     parents: Mapping[int, int]
     """For each key the one of the tag around it, if there is one."""
+    ordered: frozenset[int] = frozenset()
+    """Single tags that stay in their order, such as the begin and the end of a field."""
+    visible: frozenset[int] = frozenset()
+    """Single tags that stand for something between words, such as code: spaces around them stay."""
 
     def nest(self, translation: MarkedText) -> InlineContent:
         """A translation as a tree.
 
         Of a tag at the end of another, positions do not say whether it is inside or behind: it stays where it was.
         """
-        root = InlineNode(-1)
-        open_tags: list[tuple[InlineNode, int]] = [(root, len(translation.text))]
-        position = 0
+        writer = _TreeWriter(translation.text)
+        for tag in self._in_order(sorted(translation.tags, key=lambda tag: tag.start)):
+            while writer.depth and not self._holds(*writer.open_tag, tag):
+                writer.close()
+            before, behind = self._spaces(tag.key)
+            writer.open(tag, before, behind)
+        return writer.finish()
 
-        def add_text(until: int) -> None:
-            nonlocal position
-            if until > position:
-                open_tags[-1][0].content.append(translation.text[position:until])
-                position = until
+    def _in_order(self, tags: Sequence[InlineTag]) -> Iterator[InlineTag]:
+        """The tags; those whose order matters swap their places."""
+        order = iter([tag.key for tag in self.marked.tags if tag.key in self.ordered])
+        for tag in tags:
+            yield InlineTag(tag.start, tag.end, next(order)) if tag.key in self.ordered else tag
 
-        for tag in sorted(translation.tags, key=lambda tag: tag.start):
-            while len(open_tags) > 1 and not self._holds(*open_tags[-1], tag):
-                add_text(open_tags[-1][1])
-                open_tags.pop()
-            add_text(tag.start)
-            node = InlineNode(tag.key)
-            open_tags[-1][0].content.append(node)
-            open_tags.append((node, tag.end))
-        while open_tags:
-            add_text(open_tags[-1][1])
-            open_tags.pop()
-        return root.content
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {tag.key: tag.start for tag in self.marked.tags}
 
-    def _holds(self, node: InlineNode, end: int, tag: InlineTag) -> bool:
-        return tag.start < end or (tag.start == end and self._was_inside(tag.key, node.key))
+    def _spaces(self, key: int) -> tuple[bool, bool]:
+        """Whether a space stood before a single tag, and behind it."""
+        if key not in self.visible:
+            return False, False
+        text, place = self.marked.text, self._places[key]
+        return text[max(place - 1, 0) : place].isspace(), text[place : place + 1].isspace()
+
+    def _holds(self, key: int, end: int, tag: InlineTag) -> bool:
+        return tag.start < end or (tag.start == end and self._was_inside(tag.key, key))
 
     def _was_inside(self, key: int, outer: int) -> bool:
         current: int | None = key
@@ -65,7 +72,60 @@ class InlineText:
         return current == outer
 
 
-def flatten(content: Iterable[str | InlineNode]) -> InlineText:
+class _TreeWriter:
+    """Builds a tree from a text and its tags in order."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._needs_space = False
+        self._root: InlineContent = []
+        self._open: list[tuple[InlineNode, int]] = []
+
+    @property
+    def depth(self) -> int:
+        return len(self._open)
+
+    @property
+    def open_tag(self) -> tuple[int, int]:
+        """Key and end of the innermost tag."""
+        node, end = self._open[-1]
+        return node.key, end
+
+    def open(self, tag: InlineTag, space_before: bool, space_behind: bool) -> None:
+        self._add_text(tag.start)
+        if space_before and self._position and not self._needs_space and not self._text[self._position - 1].isspace():
+            self._content.append(" ")
+        node = InlineNode(tag.key)
+        self._content.append(node)
+        self._open.append((node, tag.end))
+        self._needs_space |= space_behind
+
+    def close(self) -> None:
+        self._add_text(self._open[-1][1])
+        self._open.pop()
+
+    def finish(self) -> InlineContent:
+        while self._open:
+            self.close()
+        self._add_text(len(self._text))
+        return self._root
+
+    @property
+    def _content(self) -> InlineContent:
+        return self._open[-1][0].content if self._open else self._root
+
+    def _add_text(self, end: int) -> None:
+        if end > self._position:
+            text = self._text[self._position : end]
+            # Not before a space or punctuation.
+            self._content.append(f" {text}" if self._needs_space and text[0].isalnum() else text)
+            self._position, self._needs_space = end, False
+
+
+def flatten(
+    content: Iterable[str | InlineNode], ordered: Iterable[int] = (), visible: Iterable[int] = ()
+) -> InlineText:
     """A tree as a text with tags, outer tags first."""
     texts: list[str] = []
     tags: list[InlineTag] = []
@@ -88,7 +148,7 @@ def flatten(content: Iterable[str | InlineNode]) -> InlineText:
             tags[place] = InlineTag(start, length, item.key)
 
     walk(content, None)
-    return InlineText(MarkedText("".join(texts), tuple(tags)), parents)
+    return InlineText(MarkedText("".join(texts), tuple(tags)), parents, frozenset(ordered), frozenset(visible))
 
 
 class InlineBuilder:
@@ -100,6 +160,8 @@ class InlineBuilder:
         """For each key the tag as it was written, and the one that closes it, or nothing."""
         self._open: list[tuple[str, int]] = []  # Names, and places in the content.
         self._names: Counter[str] = Counter()
+        self._unclosed: set[int] = set()
+        self._visible: set[int] = set()
 
     @property
     def is_open(self) -> bool:
@@ -110,21 +172,27 @@ class InlineBuilder:
         if text:
             self.content.append(text)
 
-    def add_single(self, tag: str) -> int:
+    def flatten(self) -> InlineText:
+        """The text with its tags. Those that are not closed stay in their order."""
+        return flatten(self.content, self._unclosed, self._visible)
+
+    def add_single(self, tag: str, *, is_visible: bool = False) -> int:
         """Add a tag, and return its key."""
         node = InlineNode(len(self.tags))
         self.tags[node.key] = tag, ""
         self.content.append(node)
+        if is_visible:
+            self._visible.add(node.key)
         return node.key
 
     def open(self, name: str, tag: str) -> None:
         self._open.append((name, len(self.content)))
         self._names[name] += 1
-        self.add_single(tag)
+        self._unclosed.add(self.add_single(tag))
 
     def close(self, name: str, tag: str) -> None:
         if not self._names[name]:
-            self.add_single(tag)
+            self._unclosed.add(self.add_single(tag))
             return
         opened, place = "", 0
         while opened != name:  # Tags in between are not closed.
@@ -132,6 +200,7 @@ class InlineBuilder:
             self._names[opened] -= 1
         node = self.content[place]
         assert isinstance(node, InlineNode)
+        self._unclosed.remove(node.key)
         self.tags[node.key] = self.tags[node.key][0], tag
         self.content[place:] = [InlineNode(node.key, self.content[place + 1 :])]
 

@@ -16,7 +16,7 @@ from markdown_it.common.utils import normalizeReference
 from markdown_it.token import Token
 
 from dragoman.documents.document import Document, decode_text, has_words
-from dragoman.documents.inline_tree import InlineBuilder, InlineText, flatten, write_inline
+from dragoman.documents.inline_tree import InlineBuilder, InlineText, write_inline
 from dragoman.documents.line_wrapping import wrap_evenly
 from dragoman.documents.marked_text import MarkedText
 
@@ -234,7 +234,7 @@ class _InlineReader:
 
     def _end_stretch(self, ending: str) -> None:
         unescaped = frozenset(self._raw_characters - self._escaped_characters)
-        inline = flatten(self._builder.content)
+        inline = self._builder.flatten()
         lines = self._line - self._first_line + 1
         self._stretches.append(
             _Stretch(
@@ -255,7 +255,7 @@ class _InlineReader:
                 is_autolink = token.type == "link_open"
                 if is_autolink:
                     end = self._source.find(">", self._position) + 1
-                    self._builder.add_single(self._take(self._source[self._position : end or None]))
+                    self._builder.add_single(self._take(self._source[self._position : end or None]), is_visible=True)
             elif is_autolink:
                 continue
             elif token.type in kinds:
@@ -313,7 +313,7 @@ class _InlineReader:
         closing = re.compile(rf"(?<!`){token.markup}(?!`)").search(self._source, self._position + len(token.markup))
         if closing is None:
             raise _UntraceableError
-        self._builder.add_single(self._take_tag(self._source[self._position : closing.end()]))
+        self._builder.add_single(self._take_tag(self._source[self._position : closing.end()]), is_visible=True)
 
     def _read_html(self, token: Token) -> None:
         tag = _HTML_TAG.match(token.content)
@@ -330,7 +330,7 @@ class _InlineReader:
         self._position += 2 + len(token.content)
         label_end, self._position = self._position, start
         address = self._source[label_end : self._link_end(label_end)]
-        key = self._builder.add_single(self._take_tag(f"![{token.content}{address}"))
+        key = self._builder.add_single(self._take_tag(f"![{token.content}{address}"), is_visible=True)
         ending = _full_reference(_BREAK_IN_TAG.sub(" ", address), token.content)
         inner = _InlineReader(token.content, self._markdown, self._references)
         inner.read(token.children or [])

@@ -52,22 +52,30 @@ def link_whole(sentence: str, translation: str) -> AlignedTranslation:
     return AlignedTranslation(translation, (AlignmentLink(0, len(sentence), 0, len(translation)),))
 
 
+def link_characters(text: str) -> AlignedTranslation:
+    """Text that stays as it is."""
+    return AlignedTranslation(
+        text, tuple(AlignmentLink(index, index + 1, index, index + 1) for index in range(len(text)))
+    )
+
+
 def join_sentences(
     source: MarkedText, segments: Sequence[Segment], translations: Sequence[AlignedTranslation]
 ) -> MarkedText:
     """The translated text with the tags of the source, of the translations of its sentences."""
-    glue = [link_whole(segment.glue, segment.glue) for segment in segments]
+    glue = [link_characters(segment.glue) for segment in segments]
     parts = [part for pair in zip(translations, glue, strict=True) for part in pair]
-    source_parts = [part for segment in segments for part in (segment.text, segment.glue)]
-    return project_tags(source, *_join(source_parts, parts))
+    joined = join_parts([part for segment in segments for part in (segment.text, segment.glue)], parts)
+    return project_tags(source, joined.text, joined.links)
 
 
-def _join(sources: Sequence[str], parts: Sequence[AlignedTranslation]) -> tuple[str, list[AlignmentLink]]:
+def join_parts(sources: Sequence[str], parts: Sequence[AlignedTranslation]) -> AlignedTranslation:
+    """The translation of a text of the translations of its parts."""
     source_starts = accumulate(map(len, sources), initial=0)
     target_starts = accumulate((len(part.text) for part in parts), initial=0)
-    links = [
+    links = (
         link.shifted(source_start, target_start)
         for part, source_start, target_start in zip(parts, source_starts, target_starts, strict=False)
         for link in part.links
-    ]
-    return "".join(part.text for part in parts), links
+    )
+    return AlignedTranslation("".join(part.text for part in parts), tuple(links))

@@ -96,14 +96,19 @@ class MixedContent:
                 content.append(self._item(item))
                 continue
             if content:
-                inline = flatten(self._nodes(content))
-                self._parts.append(MixedPiece(inline, self._payloads))
+                self._parts.append(MixedPiece(self._flatten(self._nodes(content)), self._payloads))
                 content = []
             if item is not None:
                 assert not isinstance(item, str)
                 self._parts.append(item)
                 if role is InlineRole.CONTAINER:
                     self._inner.append(MixedContent(item, self._schema))
+
+    def _flatten(self, content: InlineContent) -> InlineText:
+        """The content as text. Starts and ends that are not joined stay in their order."""
+        roles = {key: self._role(found) for key, found in self._payloads.items() if isinstance(found, etree._Element)}
+        ordered = [key for key, role in roles.items() if role in (InlineRole.START, InlineRole.END)]
+        return flatten(content, ordered, [key for key, role in roles.items() if role is InlineRole.SINGLE])
 
     def _role(self, element: etree._Element) -> InlineRole:
         if element not in self._roles:  # Found once for each: it depends on all that is inside.

@@ -28,6 +28,7 @@ _OUTSIDE_TEXT = frozenset({"pPr", "endParaRPr"}) | CUTS
 # They say how a run is spell-checked, not how it looks.
 _IGNORED_PROPERTIES = frozenset({"lang", "noProof"})
 _IGNORED_ATTRIBUTES = frozenset({"lang", "altLang", "dirty", "err", "smtClean", "noProof"})
+_VISIBLE = frozenset({"r", "fldSimple", "fld", "oMath"})
 _MERGED = frozenset({"rPr", "t"}) | CUTS
 _TEXT_OF = {"noBreakHyphen": "-", "softHyphen": ""}
 
@@ -169,7 +170,9 @@ class _PieceReader:
 
     def read(self, elements: list[etree._Element]) -> RunPiece:
         content = self._read(elements, -1)
-        return RunPiece(elements, flatten(content), self._payloads, self._grounds)
+        singles = {key for key, payload in self._payloads.items() if key not in self._grounds and _is_element(payload)}
+        visible = {key for key in singles if local_name(self._payloads[key]) in _VISIBLE}
+        return RunPiece(elements, flatten(content, singles, visible), self._payloads, self._grounds)
 
     def _read(self, elements: Sequence[etree._Element], key: int) -> InlineContent:
         formats = [self._text_format(element) for element in elements]
@@ -219,6 +222,10 @@ class _PieceReader:
         key = next(self._keys)
         self._payloads[key] = payload
         return key
+
+
+def _is_element(payload: _Payload) -> bool:
+    return not isinstance(payload, RunFormat)
 
 
 def _run_text(run: etree._Element) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dragoman.documents.document import Document, UnreadableError, decode_text, has_words
-from dragoman.documents.inline_tree import InlineBuilder, InlineText, flatten, write_inline
+from dragoman.documents.inline_tree import InlineBuilder, InlineText, write_inline
 from dragoman.documents.line_wrapping import wrap_evenly
 from dragoman.documents.marked_text import MarkedText
 
@@ -89,7 +89,7 @@ def _read_cue(lines: Sequence[str], first: int, is_vtt: bool) -> Iterator[_CueTe
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         text = "\n".join(lines[start:end])
         builder = _read_tags(text, is_vtt)
-        inline = flatten(builder.content)
+        inline = builder.flatten()
         if has_words(inline.marked.text):
             yield _CueText(first + start, end - start, inline, builder.tags)
 

@@ -17,7 +17,7 @@ from dragoman.documents.text_units import Span, find_graphemes, find_units
 
 WORD_VALUE, OTHER_VALUE = 1.0, 0.2
 """Values of words and of punctuation, whose links are less reliable."""
-LINKED_COST, UNLINKED_COST = 0.4, 0.1
+LINKED_COST, UNLINKED_COST = 0.5, 0.1
 """Costs of a word in a tag, in shares of its value. A word without links fits into any tag that goes on behind it."""
 
 
@@ -185,9 +185,9 @@ def _best_range(shares: Sequence[tuple[int, float]], alignment: _UnitAlignment) 
     for unit, share in shares:
         gain = alignment.values[unit] * share - alignment.costs[unit]
         extended = score + gain - (alignment.cost_sums[unit] - alignment.cost_sums[previous + 1])
-        score, begin = (extended, begin) if unit > previous and extended > gain else (gain, unit)
+        score, begin = (extended, begin) if unit > previous and extended >= gain else (gain, unit)
         previous = unit
-        if score > best[0]:
+        if (score, unit - begin) > (best[0], best[2] - best[1]):
             best = score, begin, unit
     if best[0] > 0:
         return best

@@ -4,16 +4,17 @@ import asyncio
 import base64
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from dragoman.corpus.sources import Languages
-from dragoman.documents.document import UnreadableError
+from dragoman.documents.document import Document, UnreadableError
 from dragoman.documents.formats import parse
 from dragoman.documents.marked_text import MarkedText
 from dragoman.documents.tag_projection import project_tags
 from dragoman.serving.translation_service import ServedModel, TranslationService
 from dragoman.serving.worker_thread import WorkerThread
 
+Result = TypeVar("Result")
 MAX_QUEUED_SEGMENTS = 16
 """Segments of a document that are translated at a time: enough to fill batches, and others are not delayed."""
 PROGRESS_INTERVAL_S = 0.2
@@ -29,6 +30,13 @@ class DocumentTranslator:
     def close(self) -> None:
         self._thread.close()
 
+    async def run(self, work: Callable[..., Result], *arguments: object) -> Result:
+        """Run a function in the thread of documents."""
+        return await self._thread.run(work, *arguments)
+
+    async def parse(self, content: bytes, extension: str, languages: Languages) -> Document:
+        return await self.run(parse, content, extension, languages)
+
     async def translate(
         self,
         model: ServedModel,
@@ -38,13 +46,13 @@ class DocumentTranslator:
         on_progress: Callable[[int, int], None] = lambda *_: None,
     ) -> bytes:
         """The translated document; raises an UnreadableError if it cannot be parsed."""
-        document = await self._thread.run(parse, content, extension, languages)
+        document = await self.parse(content, extension, languages)
         translations: list[MarkedText] = []
         on_progress(0, len(document.segments))
         async for translation in self._translate_segments(model, document.segments):
             translations.append(translation)
             on_progress(len(translations), len(document.segments))
-        return await self._thread.run(document.render, translations)
+        return await self.run(document.render, translations)
 
     async def stream(
         self, model: ServedModel, content: bytes, extension: str, languages: Languages

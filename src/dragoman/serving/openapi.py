@@ -11,15 +11,22 @@ from pydantic import BaseModel, TypeAdapter
 from dragoman import __version__
 from dragoman.documents.formats import FORMATS
 from dragoman.serving.limits import Limits
-from dragoman.serving.request_parsing import JSON_TYPE
+from dragoman.serving.request_parsing import FORM_TYPE, JSON_TYPE, MULTIPART_TYPE
 from dragoman.serving.schemas import (
     DetectedLanguage,
     DetectRequest,
     ErrorResponse,
+    FileRequest,
+    FileUrlResponse,
     HealthResponse,
+    LanguageChoice,
+    LanguageChoices,
     LanguageResponse,
     ModelResponse,
+    SettingsResponse,
     StreamRequest,
+    SuggestRequest,
+    SuggestResponse,
     TranslateRequest,
     TranslateResponse,
 )
@@ -28,10 +35,9 @@ from dragoman.serving.translation_service import ServedModel
 ERRORS = {
     "400": "The request is invalid.",
     "401": "An API key is required.",
-    "403": "The API key is unknown.",
+    "403": "The API key is unknown, or suggestions are disabled.",
     "408": "The request did not arrive in time.",
     "413": "The text or file is too large.",
-    "415": "The content type is not supported.",
     "429": "The client has sent too many requests.",
     "503": "The server is overloaded, or the request timed out.",
 }
@@ -47,14 +53,16 @@ def make_openapi_document(limits: Limits, models: Sequence[ServedModel]) -> dict
     }
     post_endpoints: dict[str, tuple[str, type[BaseModel], dict[str, Any]]] = {
         "/translate": ("Translate one or more texts.", TranslateRequest, _json_content(TranslateResponse)),
-        "/detect": ("Detect the language of a text. The list is empty if it cannot be detected.", DetectRequest,
-                    _json_content(list[DetectedLanguage])),
+        "/detect": ("Detect the language of a text. If it cannot be detected, the answer is en with confidence 0.",
+                    DetectRequest, _json_content(list[DetectedLanguage])),
+        "/suggest": ("Suggest a better translation.", SuggestRequest, _json_content(SuggestResponse)),
         "/stream": ("Translate a text sentence by sentence: one line of JSON for each, as soon as it is ready.",
                     StreamRequest, {"application/x-ndjson": {"schema": {"type": "string"}}}),
     }  # fmt: skip
     get_endpoints = {
         "/languages": ("List the languages, and the targets of each.", _json_content(list[LanguageResponse])),
         "/models": ("List the models.", _json_content(list[ModelResponse])),
+        "/frontend/settings": ("Settings for pages.", _json_content(SettingsResponse)),
         "/health": ("Check that the server is running.", _json_content(HealthResponse)),
         "/metrics": ("Metrics for Prometheus.", {"text/plain": {"schema": {"type": "string"}}}),
     }
@@ -63,6 +71,8 @@ def make_openapi_document(limits: Limits, models: Sequence[ServedModel]) -> dict
         for path, (summary, schema, content) in post_endpoints.items()
     }
     paths["/file"] = {"post": _file_operation(limits, available)}
+    paths["/translate_file"] = {"post": _upload_operation(limits)}
+    paths["/download_file/{name}"] = {"get": _download_operation()}
     paths |= {path: {"get": _operation(summary, content)} for path, (summary, content) in get_endpoints.items()}
     return {
         "openapi": "3.1.0",
@@ -79,17 +89,22 @@ def make_openapi_document(limits: Limits, models: Sequence[ServedModel]) -> dict
 def _component_schemas(available: Mapping[str, list[str]]) -> dict[str, Any]:
     schemas: dict[str, Any] = {}
     for model in (
-        TranslateRequest, StreamRequest, DetectRequest, TranslateResponse, DetectedLanguage, LanguageResponse,
-        ModelResponse, HealthResponse, ErrorResponse,
+        TranslateRequest, StreamRequest, DetectRequest, SuggestRequest, FileRequest, TranslateResponse,
+        DetectedLanguage, SuggestResponse, FileUrlResponse, LanguageResponse, ModelResponse, SettingsResponse,
+        LanguageChoices, LanguageChoice, HealthResponse, ErrorResponse,
     ):  # fmt: skip
         schema = model.model_json_schema(ref_template=_REF)
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
-    for name in (TranslateRequest.__name__, StreamRequest.__name__):
-        fields = schemas[name]["properties"]
+    for schema_with_languages in (TranslateRequest, StreamRequest, SuggestRequest, FileRequest):
+        fields = schemas[schema_with_languages.__name__]["properties"]
         fields["source"] = {"enum": ["auto", *available["source"]], "description": fields["source"]["description"]}
         fields["target"] = {"enum": available["target"], "description": fields["target"]["description"]}
-        fields["model"] = {"enum": [*available["model"], None], "description": fields["model"]["description"]}
+        if "model" in fields:
+            fields["model"] = {"enum": [*available["model"], None], "description": fields["model"]["description"]}
+    file_form = schemas[FileRequest.__name__]
+    file_form["properties"]["file"] = {"type": "string", "format": "binary", "description": "The file, with its name."}
+    file_form["required"].append("file")
     return schemas
 
 
@@ -122,8 +137,40 @@ def _request_body(schema: type[BaseModel], limits: Limits) -> dict[str, Any]:
     return {
         "required": True,
         "description": f"At most {limits.max_characters:,} characters of text.",
-        "content": {JSON_TYPE: {"schema": {"$ref": _REF.format(model=schema.__name__)}}},
+        "content": {
+            content_type: {"schema": {"$ref": _REF.format(model=schema.__name__)}}
+            for content_type in (JSON_TYPE, FORM_TYPE, MULTIPART_TYPE)
+        },
     }
+
+
+def _upload_operation(limits: Limits) -> dict[str, Any]:
+    body = {
+        "required": True,
+        "description": f"A form with the file, at most {limits.max_file_bytes:,} bytes, or "
+        f"{limits.max_package_bytes:,} for archives such as .docx.",
+        "content": {MULTIPART_TYPE: {"schema": {"$ref": _REF.format(model=FileRequest.__name__)}}},
+    }
+    return _operation("Translate a file. The response names the translated file.", _json_content(FileUrlResponse), body)
+
+
+def _download_operation() -> dict[str, Any]:
+    content = {known.media_type.partition(";")[0]: {"schema": {"type": "string"}} for known in FORMATS.values()}
+    operation = _operation("Download a translated file.", content)
+    operation["responses"]["404"] = {
+        "description": "The file does not exist, or no longer.",
+        "content": _json_content(ErrorResponse),
+    }
+    operation["parameters"] = [
+        {
+            "name": "name",
+            "in": "path",
+            "required": True,
+            "description": "Name from the response to `/translate_file`.",
+            "schema": {"type": "string"},
+        }
+    ]
+    return operation
 
 
 def _file_operation(limits: Limits, available: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -181,10 +228,10 @@ def render_html(openapi: dict[str, Any]) -> str:
 
 def _fields_table(operation: dict[str, Any], schemas: dict[str, Any]) -> str:
     rows = [
-        (parameter["name"], "query parameter, required", parameter["description"])
+        (parameter["name"], f"{parameter['in']} parameter, required", parameter["description"])
         for parameter in operation.get("parameters", [])
     ]
-    for content in operation.get("requestBody", {}).get("content", {}).values():
+    for content in list(operation.get("requestBody", {}).get("content", {}).values())[:1]:  # All have the same fields.
         schema = schemas.get(content["schema"].get("$ref", "").rpartition("/")[2], {})
         for name, field in schema.get("properties", {}).items():
             required = name in schema.get("required", [])

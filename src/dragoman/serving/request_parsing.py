@@ -1,18 +1,38 @@
-"""Reading and validating request bodies."""
+"""Reading and validating request bodies: JSON, URL-encoded forms and multipart forms."""
 
 import asyncio
 import json
-from typing import TypeVar
+import re
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from dragoman.serving.error_responses import ApiError
 from dragoman.serving.limits import Limits
 
 Schema = TypeVar("Schema", bound=BaseModel)
-JSON_TYPE, FORM_TYPE = "application/json", "application/x-www-form-urlencoded"
+JSON_TYPE, FORM_TYPE, MULTIPART_TYPE = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
+MAX_FIELDS = 128
+"""Fields of a form: a text each, and a few others."""
+MAX_FIELD_BYTES = 1 << 16
+"""Size of all fields of a form with a file, and of the headers of its parts."""
+_TEXT_FIELD = "q"
+_BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{1,70}")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file of a multipart form."""
+
+    name: str
+    content: bytes
 
 
 async def read_body(request: Request, max_bytes: int, limits: Limits) -> bytes:
@@ -36,16 +56,55 @@ async def read_body(request: Request, max_bytes: int, limits: Limits) -> bytes:
 
 
 async def read_fields(request: Request, schema: type[Schema], limits: Limits) -> Schema:
-    """Read a JSON or form body and validate its fields."""
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type not in (JSON_TYPE, FORM_TYPE):
-        raise ApiError(415, f"The body must be {JSON_TYPE} or {FORM_TYPE}: set Content-Type.")
+    """Validate the fields of a JSON body, or of a form and the query, as LibreTranslate accepts them."""
+    content_type = _content_type(request)
     body = await read_body(request, limits.max_body_bytes, limits)
+    if content_type == JSON_TYPE or (content_type.startswith("application/") and content_type.endswith("+json")):
+        return _validate(schema, _parse_json(body), is_form=False)
+    fields, _ = await _form_fields(request, content_type, body)
+    return _validate(schema, fields, is_form=True)
+
+
+async def read_upload(request: Request, schema: type[Schema], limits: Limits) -> tuple[Schema, Upload]:
+    """Read a multipart form with a file, and validate its other fields."""
+    body = await read_body(request, limits.max_package_bytes + MAX_FIELD_BYTES, limits)
+    fields, upload = await _form_fields(request, _content_type(request), body)
+    if upload is None:
+        raise ApiError(400, f"Invalid request: missing file parameter: send a file as {MULTIPART_TYPE}.")
+    return _validate(schema, fields, is_form=True), upload
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _form_fields(request: Request, content_type: str, body: bytes) -> tuple[dict[str, Any], Upload | None]:
+    """Fields of the query and the form, and the file of the form. A repeated `q` is a list of texts."""
+    pairs = _parse_form(request.scope["query_string"])
+    upload = None
+    if content_type == FORM_TYPE:
+        pairs += _parse_form(body)
+    elif content_type == MULTIPART_TYPE:
+        form_pairs, upload = await _parse_multipart(request.headers["content-type"].encode("latin-1"), body)
+        pairs += form_pairs
+    return _collect(pairs), upload
+
+
+def _collect(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    values: dict[str, list[str]] = {}
+    for name, value in pairs:
+        # Browsers send line breaks of text fields as CRLF, whatever the user has typed.
+        values.setdefault(name, []).append(value.replace("\r\n", "\n").replace("\r", "\n"))
+    return {name: found if name == _TEXT_FIELD and len(found) > 1 else found[0] for name, found in values.items()}
+
+
+def _validate(schema: type[Schema], fields: object, *, is_form: bool) -> Schema:
+    """Validate fields. Empty ones count as missing, as in LibreTranslate."""
+    if not isinstance(fields, dict):
+        raise ApiError(400, "Invalid JSON format: the body must be an object with the fields of the request.")
+    present = {name: value for name, value in fields.items() if value not in (None, "", [])}
     try:
-        # Form values are all text, so numbers are converted.
-        if content_type == FORM_TYPE:
-            return schema.model_validate_strings(_parse_form(body), strict=False)
-        return schema.model_validate(_parse_json(body))
+        return schema.model_validate(present, strict=not is_form)  # The values of a form are all text.
     except ValidationError as error:
         raise ApiError(400, _summarize(error)) from None
 
@@ -59,17 +118,50 @@ def _parse_json(body: bytes) -> object:
         raise ApiError(400, "The body is not valid JSON in UTF-8: check its syntax.") from None
 
 
-def _parse_form(body: bytes) -> dict[str, str]:
+def _parse_form(body: bytes) -> list[tuple[str, str]]:
     try:
-        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=16))
+        text = body.decode("ascii")
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:
-        raise ApiError(400, "The form is not URL-encoded UTF-8: check its encoding.") from None
+        raise ApiError(
+            400, f"The form is not URL-encoded UTF-8 with at most {MAX_FIELDS} fields: check its encoding."
+        ) from None
+
+
+async def _parse_multipart(content_type: bytes, body: bytes) -> tuple[list[tuple[str, str]], Upload | None]:
+    _, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary", b"")
+    if not _BOUNDARY.fullmatch(boundary):
+        raise ApiError(400, f"The boundary of {MULTIPART_TYPE} is missing or invalid: let the client library set it.")
+    # Without the charset that clients may state: some of Python's decoders take quadratic time. It is always UTF-8.
+    headers = Headers({"content-type": f'{MULTIPART_TYPE}; boundary="{boundary.decode()}"'})
+    parser = MultiPartParser(headers, _in_one_part(body), max_files=1, max_fields=MAX_FIELDS, max_part_size=len(body))
+    try:
+        items = (await parser.parse()).multi_items()
+    except MultiPartException as error:
+        raise ApiError(400, f"The form is not valid {MULTIPART_TYPE} ({error.message.rstrip('.')}).") from None
+    upload = None
+    for _, value in items:
+        if isinstance(value, UploadFile):
+            upload = Upload(value.filename or "", value.file.read())
+            value.file.close()
+    return [(name, value) for name, value in items if isinstance(value, str)], upload
+
+
+async def _in_one_part(body: bytes) -> AsyncGenerator[bytes, None]:
+    yield body
 
 
 def _summarize(error: ValidationError) -> str:
-    """One sentence with the first problem of each field."""
+    """One sentence with the first problem of each field, in LibreTranslate's words where a field is missing."""
     problems: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_context=False, include_input=False):
         field = str(problem["loc"][0]) if problem["loc"] else "the body"
-        problems.setdefault(field, problem["msg"][:1].lower() + problem["msg"][1:])
-    return "; ".join(f"{field}: {message}" for field, message in problems.items()) + "."
+        message = problem["msg"].removeprefix("Value error, ")
+        description = f"missing {field} parameter" if problem["type"] == "missing" else f"{field}: {_lower(message)}"
+        problems.setdefault(field, description)
+    return f"Invalid request: {'; '.join(problems.values())}."
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]

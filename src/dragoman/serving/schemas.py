@@ -1,12 +1,26 @@
 """Schemas of requests and responses. Validation and the OpenAPI document are both generated from them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$", max_length=35)]
 MAX_TEXTS = 64
 """Texts per request."""
+MAX_ALTERNATIVES = 16
+
+
+def _to_count(value: Any) -> int:
+    """A number of alternatives, from anything that `int` reads. Numbers out of range are changed to the nearest."""
+    try:
+        return min(max(0, int(value)), MAX_ALTERNATIVES)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("is not a number") from None
+
+
+AlternativesCount = Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES), BeforeValidator(_to_count)]
+ApiKey = Annotated[str | None, BeforeValidator(lambda value: None if value is None else str(value))]
+Texts = Annotated[list[str], Field(max_length=MAX_TEXTS)]
 
 
 class _Request(BaseModel):
@@ -20,7 +34,7 @@ class _Response(BaseModel):
 class TranslateRequest(_Request):
     """One or more texts to translate, as in LibreTranslate."""
 
-    q: str | Annotated[list[str], Field(max_length=MAX_TEXTS)]
+    q: str | Texts
     """A text, or a list of texts."""
     source: Literal["auto"] | LanguageCode
     """Language of the text; `auto` detects it."""
@@ -28,11 +42,11 @@ class TranslateRequest(_Request):
     """Language of the translation."""
     format: Literal["text"] = "text"
     """Only plain text is supported, not HTML."""
-    alternatives: Annotated[int, Field(ge=0, le=16)] = 0
+    alternatives: AlternativesCount = 0
     """Number of alternative translations, at most the beam size minus one."""
     model: str | None = None
     """Model name, if several models translate this language pair."""
-    api_key: str | None = None
+    api_key: ApiKey = None
     """API key, if the server requires one. It can also be sent as a bearer token."""
 
 
@@ -45,29 +59,57 @@ class StreamRequest(_Request):
     """Language of the text; `auto` detects it."""
     target: LanguageCode
     """Language of the translation."""
-    alternatives: Annotated[int, Field(ge=0, le=16)] = 0
+    alternatives: AlternativesCount = 0
     """Number of alternative translations per sentence, at most the beam size minus one."""
     confidence: bool = False
     """Include the model's confidence in each word."""
     model: str | None = None
     """Model name, if several models translate this language pair."""
-    api_key: str | None = None
+    api_key: ApiKey = None
     """API key, if the server requires one. It can also be sent as a bearer token."""
 
 
 class DetectRequest(_Request):
     """A text whose language is to be detected, as in LibreTranslate."""
 
+    q: str | Texts
+    """A text, or a list of texts in one language."""
+    api_key: ApiKey = None
+    """API key, if the server requires one. It can also be sent as a bearer token."""
+
+
+class SuggestRequest(_Request):
+    """A better translation of a text, as in LibreTranslate."""
+
     q: str
-    """The text."""
-    api_key: str | None = None
+    """The original text."""
+    s: str
+    """The suggested translation."""
+    source: Literal["auto"] | LanguageCode
+    """Language of the original text; `auto` detects it."""
+    target: LanguageCode
+    """Language of the suggested translation."""
+    api_key: ApiKey = None
+    """API key, if the server requires one. It can also be sent as a bearer token."""
+
+
+class FileRequest(_Request):
+    """The fields beside the file to translate, as in LibreTranslate."""
+
+    source: Literal["auto"] | LanguageCode
+    """Language of the file; `auto` detects it."""
+    target: LanguageCode
+    """Language of the translation."""
+    model: str | None = None
+    """Model name, if several models translate this language pair."""
+    api_key: ApiKey = None
     """API key, if the server requires one. It can also be sent as a bearer token."""
 
 
 class DetectedLanguage(_Response):
     language: str
     confidence: float
-    """In percent, among all languages the detector knows."""
+    """In percent, among all languages the detector knows; 0 if the language could not be detected."""
 
 
 class TranslateResponse(_Response):
@@ -92,6 +134,46 @@ class ModelResponse(_Response):
     target: str
     beam: int
     compute_type: str
+
+
+class SuggestResponse(_Response):
+    success: bool
+
+
+class FileUrlResponse(_Response):
+    translatedFileUrl: str  # noqa: N815 (LibreTranslate's name)
+    """Address to download the translated file from, within half an hour."""
+
+
+class LanguageChoice(_Response):
+    code: str
+    name: str
+
+
+class LanguageChoices(_Response):
+    source: LanguageChoice
+    target: LanguageChoice
+
+
+class SettingsResponse(_Response):
+    """Settings for pages, under LibreTranslate's names, and one of our own."""
+
+    charLimit: int  # noqa: N815
+    """Characters of text per request."""
+    frontendTimeout: int  # noqa: N815
+    """Milliseconds after the last key press before a page translates."""
+    apiKeys: bool  # noqa: N815
+    """The server knows API keys."""
+    keyRequired: bool  # noqa: N815
+    """Requests need an API key."""
+    suggestions: bool
+    """The server stores suggestions."""
+    filesTranslation: bool  # noqa: N815
+    supportedFilesFormat: list[str]  # noqa: N815
+    """Extensions of files that can be translated, such as `.txt`."""
+    language: LanguageChoices
+    """Languages to select at first."""
+    maxFileBytes: dict[str, int]  # noqa: N815
 
 
 class HealthResponse(_Response):

@@ -28,8 +28,9 @@ async function start() {
   page.highlight.checked = load("highlight", false);
   page.target.classList.toggle("highlight", page.highlight.checked);
   [languages, models, settings] = await Promise.all(["languages", "models", "frontend/settings"].map(getJson));
-  $("key-form").hidden = !settings.asksForKeys || Boolean(sessionStorage.getItem("key"));
-  page.file.accept = settings.fileFormats.map((extension) => "." + extension).join(",");
+  for (const language of languages) language.targets = language.targets.filter((code) => code !== language.code);
+  $("key-form").hidden = !settings.keyRequired || Boolean(sessionStorage.getItem("key"));
+  page.file.accept = settings.supportedFilesFormat.join(",");
   $("upload").title = `Translate a file. Supported formats: ${page.file.accept.replaceAll(",", ", ")}`;
   $("models").textContent = models
     .map((model) => `${model.name} (${model.compute_type}, beam ${model.beam})`).join(", ");
@@ -74,8 +75,8 @@ const findModels = (source, target) => models.filter((model) => model.source ===
 
 function updateCount() {
   const length = page.source.value.length;
-  page.count.textContent = length ? `${length.toLocaleString()} / ${settings.maxCharacters.toLocaleString()}` : "";
-  page.count.classList.toggle("over", length > settings.maxCharacters);
+  page.count.textContent = length ? `${length.toLocaleString()} / ${settings.charLimit.toLocaleString()}` : "";
+  page.count.classList.toggle("over", length > settings.charLimit);
   page.clear.hidden = length === 0;
 }
 
