@@ -189,31 +189,22 @@ class Tokenizer:
         return str(self._processor.decode(ids))
 
     def encode_with_spans(self, text: str) -> list[tuple[int, int, int]]:
-        """Tokens of a sentence with the characters that they stand for: token, start, end."""
-        return _token_spans(text, self._processor.encode_as_serialized_proto(text))
+        """Tokens of a sentence with the characters that they stand for: token, start, end.
 
-    def decode_with_spans(self, tokens: Sequence[int]) -> tuple[str, list[tuple[int, int, int]]]:
-        """Text of tokens without special tokens, and the same for it."""
-        if not tokens:
-            return "", []
-        encoded = self._processor.decode_ids_as_serialized_proto(list(tokens))
-        text = self.decode(tokens)
-        return text, _token_spans(text, encoded)
-
-
-def _token_spans(text: str, encoded: bytes) -> list[tuple[int, int, int]]:
-    """Spans in characters; SentencePiece counts bytes. Of the bytes of a character, or the letters that stand for a
-    ligature, only the last has a span: the others get the same."""
-    pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces  # type: ignore[attr-defined]
-    characters = list(chain(*((index,) * len(character.encode()) for index, character in enumerate(text))))
-    characters.append(len(text))
-    spans: list[tuple[int, int, int]] = []
-    begin, end = len(text), len(text)
-    for piece in reversed(pieces):
-        if piece.end > piece.begin:
-            begin, end = characters[piece.begin], characters[piece.end]
-        spans.append((piece.id, begin, end))
-    return spans[::-1]
+        Of the bytes of a character, or the letters that stand for a ligature, SentencePiece gives only the last a span:
+        the others get the same.
+        """
+        encoded = self._processor.encode_as_serialized_proto(text)
+        pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces  # type: ignore[attr-defined]
+        characters = [index for index, character in enumerate(text) for _ in character.encode()]  # by byte
+        characters.append(len(text))
+        spans: list[tuple[int, int, int]] = []
+        begin = end = len(text)
+        for piece in reversed(pieces):
+            if piece.end > piece.begin:
+                begin, end = characters[piece.begin], characters[piece.end]
+            spans.append((piece.id, begin, end))
+        return spans[::-1]
 
 
 class CachedEncoder:

@@ -1,13 +1,16 @@
 """Alignment of translations with their sources, from the model's cross-attention."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.decoding.line_translator import Attention, LineSegment, LineTranslator, normalize_line, to_single_line
+from dragoman.decoding.line_translator import Attention, LineTranslator, SourceTokens, normalize_line
 
+TokenSpan = tuple[int, int, int]
+"""A token, and the start and end of the characters that it stands for."""
+MAX_TOKENS = 512
+"""Longer sentences are linked in order: attention takes memory that is quadratic in their length."""
 MIN_WEIGHT = 0.02
 """Weights below it are noise: attention never is exactly 0."""
 
@@ -34,97 +37,78 @@ class AlignmentLink:
 
 
 @dataclass(frozen=True)
-class AlignedTranslation:
-    """A translation and its links to the source."""
+class TokenizedPair:
+    """A sentence and its translation, with the span of each token."""
 
-    text: str
-    links: tuple[AlignmentLink, ...]
+    source: str
+    target: str
+    source_spans: Sequence[TokenSpan]
+    target_spans: Sequence[TokenSpan]
+    end_id: int
+
+    @classmethod
+    def encode(cls, tokenizer: Tokenizer, source: str, target: str) -> "TokenizedPair":
+        return cls(source, target, _encode(tokenizer, source), _encode(tokenizer, target), tokenizer.eos_id)
+
+    @property
+    def tokens(self) -> tuple[SourceTokens, list[int]]:
+        """Tokens of both sides, as a translator's `attention` takes them."""
+        return (*(token for token, _, _ in self.source_spans), self.end_id), [
+            token for token, _, _ in self.target_spans
+        ]
+
+    @property
+    def is_too_long(self) -> bool:
+        return max(len(self.source_spans), len(self.target_spans)) > MAX_TOKENS
+
+    def link(self, attention: Attention) -> list[AlignmentLink]:
+        """Links of tokens. Punctuation is linked with punctuation alone: its attention says little."""
+        sources = _tokens_with_text(self.source, self.source_spans)
+        links = []
+        for row, target_start, target_end in _tokens_with_text(self.target, self.target_spans):
+            is_word = _has_word(self.target[target_start:target_end])
+            candidates = [
+                (float(attention[row, column]), start, end)
+                for column, start, end in sources
+                if is_word or not _has_word(self.source[start:end])
+            ]
+            total = sum(weight for weight, _, _ in candidates)
+            links += [
+                AlignmentLink(start, end, target_start, target_end, weight / total)
+                for weight, start, end in candidates
+                if total and weight / total >= MIN_WEIGHT
+            ]
+        return links
+
+    def link_in_order(self) -> list[AlignmentLink]:
+        """Links of tokens by their places, as if the translation had the order of words of the source."""
+        sources = _tokens_with_text(self.source, self.source_spans)
+        targets = _tokens_with_text(self.target, self.target_spans)
+        return [
+            AlignmentLink(*sources[index * len(sources) // len(targets)][1:], start, end)
+            for index, (_, start, end) in enumerate(targets)
+            if sources
+        ]
 
 
-def translate_aligned(translator: LineTranslator, lines: Sequence[str]) -> list[AlignedTranslation]:
-    """The best translation of each line, with its links."""
-    found = translator.search_lines(lines, n_best=1)
-    targets = [[hypotheses[0].tokens for hypotheses in line.hypotheses] for line in found]
-    pairs = {
-        (source, tuple(target)): None
-        for line, line_targets in zip(found, targets, strict=True)
-        for source, target in zip(line.sources, line_targets, strict=True)
-    }
-    attention = dict(zip(pairs, translator.attention(list(pairs)), strict=True))
+def align(translator: LineTranslator, pairs: Sequence[tuple[str, str]]) -> list[list[AlignmentLink]]:
+    """Links between sentences and their translations."""
+    encoded = [TokenizedPair.encode(translator.tokenizer, *pair) for pair in pairs]
+    attention = iter(translator.attention([pair.tokens for pair in encoded if not pair.is_too_long]))
+    return [pair.link_in_order() if pair.is_too_long else pair.link(next(attention)) for pair in encoded]
+
+
+def _encode(tokenizer: Tokenizer, text: str) -> list[TokenSpan]:
+    """Tokens of the text in the form of the training text, with their spans in the text as it is."""
+    normalized = normalize_line(text)
+    positions = _locate(normalized, text)
     return [
-        align_segments(
-            translator.tokenizer, text, line.segments, line_targets,
-            [attention[pair, tuple(target)] for pair, target in zip(line.sources, line_targets, strict=True)],
-        )
-        for text, line, line_targets in zip(lines, found, targets, strict=True)
-    ]  # fmt: skip
+        (token, positions[start], positions[end - 1] + 1) if start < end else (token, len(text), len(text))
+        for token, start, end in tokenizer.encode_with_spans(normalized)
+    ]
 
 
-def align_segments(
-    tokenizer: Tokenizer,
-    line: str,
-    segments: Sequence[LineSegment],
-    targets: Sequence[Sequence[int]],
-    attention: Sequence[Attention],
-) -> AlignedTranslation:
-    """Translation of a line whose segments were translated to the `targets`, and its links to the line as it was
-    before its normalization."""
-    normalized = normalize_line(line)
-    links: list[AlignmentLink] = []
-    joined = ""
-    begin = 0
-    for segment, target, weights in zip(segments, targets, attention, strict=True):
-        begin = normalized.index(segment.text, begin)
-        text, target_spans = tokenizer.decode_with_spans(target)
-        source_spans = tokenizer.encode_with_spans(segment.text)
-        found = link_tokens(segment.text, source_spans, text, target_spans, weights)
-        links += (link.shifted(begin, len(joined)) for link in found)
-        joined += text + segment.separator
-        begin += len(segment.text)
-    translation = to_single_line(joined)
-    in_line, in_joined = _locate(normalized, line), _locate(translation, joined)
-    return AlignedTranslation(
-        translation,
-        tuple(
-            AlignmentLink(
-                in_line[link.source_start],
-                in_line[link.source_end - 1] + 1,
-                bisect_left(in_joined, link.target_start),
-                bisect_left(in_joined, link.target_end - 1) + 1,
-                link.weight,
-            )
-            for link in links
-        ),
-    )
-
-
-def link_tokens(
-    source: str,
-    source_spans: Sequence[tuple[int, int, int]],
-    target: str,
-    target_spans: Sequence[tuple[int, int, int]],
-    attention: Attention,
-) -> list[AlignmentLink]:
-    """Links of tokens by attention. Punctuation is linked with punctuation alone: its attention says little."""
-    sources, targets = _tokens_with_text(source, source_spans), _tokens_with_text(target, target_spans)
-    links = []
-    for row, target_start, target_end in targets:
-        is_word = _has_word(target[target_start:target_end])
-        candidates = [
-            (float(attention[row, column]), start, end)
-            for column, start, end in sources
-            if is_word or not _has_word(source[start:end])
-        ]
-        total = sum(weight for weight, _, _ in candidates)
-        links += [
-            AlignmentLink(start, end, target_start, target_end, weight / total)
-            for weight, start, end in candidates
-            if total and weight / total >= MIN_WEIGHT
-        ]
-    return links
-
-
-def _tokens_with_text(text: str, spans: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def _tokens_with_text(text: str, spans: Sequence[TokenSpan]) -> list[tuple[int, int, int]]:
     """Index and span of each token, without the space before a word. Tokens that are only space are left out."""
     trimmed = []
     for index, (_, start, end) in enumerate(spans):
@@ -145,7 +129,9 @@ def _locate(part: str, text: str) -> list[int]:
     positions = []
     start = 0
     for character in part:
-        if character != " ":
-            start = text.index(character, start) + 1
-        positions.append(max(start - 1, 0))
+        if character == " ":
+            positions.append(start)
+        else:
+            positions.append(text.index(character, start))
+            start = positions[-1] + 1
     return positions

@@ -86,15 +86,6 @@ class ScoredTokens(Protocol):
     def score(self) -> float: ...
 
 
-@dataclass(frozen=True)
-class SearchedLine:
-    """The segments of a line, their tokens, and the best translations of each."""
-
-    segments: Sequence[LineSegment]
-    sources: Sequence[SourceTokens]
-    hypotheses: Sequence[Sequence[ScoredTokens]]
-
-
 class LineTranslator(ABC):
     """Translates lines; subclasses implement the search."""
 
@@ -119,15 +110,11 @@ class LineTranslator(ABC):
         """Translations with scores and up to `n_best - 1` alternatives each."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines: pass a list, as in translate([text]).")
-        return [self._join(line.segments, line.hypotheses) for line in self.search_lines(lines, n_best)]
-
-    def search_lines(self, lines: Sequence[str], n_best: int) -> list[SearchedLine]:
-        """The lines in segments, with the best translations of each segment."""
         segments = [split_line(normalize_line(line), self._count_tokens, MAX_SEGMENT_TOKENS) for line in lines]
         sources = [[(*self.tokenizer.encode(part.text), self.tokenizer.eos_id) for part in line] for line in segments]
         found = self.search({source for line in sources for source in line}, n_best)
         return [
-            SearchedLine(line, line_sources, [found[source] for source in line_sources])
+            self._join(line, [found[source] for source in line_sources])
             for line, line_sources in zip(segments, sources, strict=True)
         ]
 

@@ -84,13 +84,18 @@ class HtmlDocument:
             self._parts += (token.source for token in run)
 
     @property
-    def texts(self) -> list[MarkedText]:
+    def segments(self) -> list[MarkedText]:
         return [part.marked for part in self._parts if isinstance(part, _Text)]
 
     def render(self, translations: Sequence[MarkedText]) -> str:
         """The page with its texts replaced."""
         remaining = iter(translations)
         return "".join(part if isinstance(part, str) else part.render(next(remaining)) for part in self._parts)
+
+
+def visible_text(page: str) -> str:
+    """The text of a page without markup, one line per segment."""
+    return "\n".join(segment.text for segment in HtmlDocument(page).segments)
 
 
 def _has_text(token: HtmlToken) -> bool:

@@ -4,78 +4,67 @@ The model gets the text without tags, so that they do not change the translation
 are aligned: others are linked as a whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from dragoman.decoding.alignment import AlignedTranslation, AlignmentLink, translate_aligned
+from dragoman.decoding.alignment import AlignmentLink, align
 from dragoman.decoding.line_translator import LineTranslator
 from dragoman.decoding.sentence_splitting import Segment, split_sentences
 from dragoman.documents.marked_text import MarkedText
 from dragoman.documents.tag_projection import project_tags
 
+SentenceLinks = Mapping[tuple[str, str], Sequence[AlignmentLink]]
+"""Links of sentences and their translations."""
+
 
 def translate_marked(translator: LineTranslator, texts: Sequence[MarkedText]) -> list[MarkedText]:
     """Translate texts, keeping their whitespace and their tags around the right words."""
     segments = [split_sentences(text.text) for text in texts]
-    aligned = dict.fromkeys(
-        segment.text
+    sentences = list(dict.fromkeys(part.text for parts in segments for part in parts))
+    found = dict(zip(sentences, translator.translate(sentences), strict=True))
+    pairs = {
+        (sentence, found[sentence]): None
         for text, parts in zip(texts, segments, strict=True)
-        for segment, has_tags in zip(parts, tags_inside(text, parts), strict=True)
-        if has_tags
-    )
-    plain = dict.fromkeys(part.text for parts in segments for part in parts if part.text and part.text not in aligned)
-    found = dict(zip(aligned, translate_aligned(translator, list(aligned)), strict=True))
-    for sentence, translation in zip(plain, translator.translate(list(plain)), strict=True):
-        found[sentence] = link_whole(sentence, translation)
-    found[""] = AlignedTranslation("", ())
+        for sentence in sentences_with_tags(text, parts)
+    }
+    links = dict(zip(pairs, align(translator, list(pairs)), strict=True))
     return [
-        join_sentences(text, parts, [found[part.text] for part in parts])
+        join_sentences(text, parts, [found[part.text] for part in parts], links)
         for text, parts in zip(texts, segments, strict=True)
     ]
 
 
-def tags_inside(text: MarkedText, segments: Sequence[Segment]) -> list[bool]:
-    """For each sentence of a text, true if a tag begins or ends within it."""
+def sentences_with_tags(text: MarkedText, segments: Sequence[Segment]) -> list[str]:
+    """The sentences of a text within which a tag begins or ends."""
     borders = sorted({border for tag in text.tags for border in (tag.start, tag.end)})
-    inside = []
+    found = []
     position = index = 0
     for segment in segments:
         while index < len(borders) and borders[index] <= position:
             index += 1
-        inside.append(index < len(borders) and borders[index] < position + len(segment.text))
+        if index < len(borders) and borders[index] < position + len(segment.text):
+            found.append(segment.text)
         position += len(segment.text) + len(segment.glue)
-    return inside
-
-
-def link_whole(sentence: str, translation: str) -> AlignedTranslation:
-    """A translation that is linked to its source as a whole."""
-    return AlignedTranslation(translation, (AlignmentLink(0, len(sentence), 0, len(translation)),))
-
-
-def link_characters(text: str) -> AlignedTranslation:
-    """Text that stays as it is."""
-    return AlignedTranslation(
-        text, tuple(AlignmentLink(index, index + 1, index, index + 1) for index in range(len(text)))
-    )
+    return found
 
 
 def join_sentences(
-    source: MarkedText, segments: Sequence[Segment], translations: Sequence[AlignedTranslation]
+    source: MarkedText, segments: Sequence[Segment], translations: Sequence[str], sentence_links: SentenceLinks
 ) -> MarkedText:
-    """The translated text with the tags of the source, of the translations of its sentences."""
-    glue = [link_characters(segment.glue) for segment in segments]
-    parts = [part for pair in zip(translations, glue, strict=True) for part in pair]
-    joined = join_parts([part for segment in segments for part in (segment.text, segment.glue)], parts)
-    return project_tags(source, joined.text, joined.links)
-
-
-def join_parts(sources: Sequence[str], parts: Sequence[AlignedTranslation]) -> AlignedTranslation:
-    """The translation of a text of the translations of its parts."""
-    source_starts = accumulate(map(len, sources), initial=0)
-    target_starts = accumulate((len(part.text) for part in parts), initial=0)
-    links = (
-        link.shifted(source_start, target_start)
-        for part, source_start, target_start in zip(parts, source_starts, target_starts, strict=False)
-        for link in part.links
-    )
-    return AlignedTranslation("".join(part.text for part in parts), tuple(links))
+    """The translated text with the tags of the source, from the translations of its sentences. Those that have no links
+    are linked as a whole."""
+    source_starts = accumulate((len(segment.text) + len(segment.glue) for segment in segments), initial=0)
+    links: list[AlignmentLink] = []
+    text = ""
+    for segment, translation, start in zip(segments, translations, source_starts, strict=False):
+        whole = [AlignmentLink(0, len(segment.text), 0, len(translation))]
+        found = sentence_links.get((segment.text, translation), whole)
+        links += (link.shifted(start, len(text)) for link in found)
+        start_of_glue, text = start + len(segment.text), text + translation
+        # Whitespace stays as it is, character by character.
+        links += (
+            AlignmentLink(start_of_glue + n, start_of_glue + n + 1, len(text) + n, len(text) + n + 1)
+            for n in range(len(segment.glue))
+        )
+        text += segment.glue
+    return project_tags(source, text, links)
