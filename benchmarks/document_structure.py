@@ -14,6 +14,7 @@ import polib
 import pptx
 import pysubs2
 import webvtt
+from lxml import html
 from markdown_it import MarkdownIt
 from odf.opendocument import load as load_odf
 from translate.storage.tmx import tmxfile
@@ -150,6 +151,15 @@ def _describe_markdown(content: bytes, change: Change) -> Any:
     return front, list(describe_tokens(markdown.parse(body)))
 
 
+def _describe_html(content: bytes, change: Change) -> Any:
+    def describe_element(element: Any) -> Any:
+        kept = str if element.tag in ("script", "style", "code") else change
+        inner = [(describe_element(child), change(child.tail or "")) for child in element]
+        return element.tag, sorted(element.attrib.items()), kept(element.text or ""), inner
+
+    return describe_element(html.document_fromstring(content.decode()))
+
+
 def _describe_subrip(content: bytes, change: Change) -> Any:
     return [
         (line.start, line.end, change(line.plaintext)) for line in pysubs2.SSAFile.from_string(content.decode(), "srt")
@@ -186,7 +196,8 @@ def _describe_text(content: bytes, change: Change) -> Any:
 
 
 _READERS: dict[str, Callable[[bytes, Change], Any]] = {
-    "text": _describe_text, "Markdown": _describe_markdown, "SubRip": _describe_subrip, "WebVTT": _describe_webvtt,
+    "text": _describe_text, "Markdown": _describe_markdown, "HTML": _describe_html,
+    "SubRip": _describe_subrip, "WebVTT": _describe_webvtt,
     "PO": _describe_po, "TMX": _describe_tmx, "XLIFF 1.2": _describe_xliff, "XLIFF 2.0": _describe_xliff,
     "Word": _describe_word, "PowerPoint": _describe_presentation, "OpenDocument": _describe_open_document,
 }  # fmt: skip

@@ -54,6 +54,14 @@ print("Code is not translated")
 
 [the notes]: https://example.org/notes 'Notes'
 """.replace("{spaces}", "  ")
+HTML = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>A title</title><style>p { color: red }</style></head>
+<body><h1>A heading</h1>
+<p class="a">The <b>teacher</b> reads a <a href="https://example.org?a=1&amp;b=2">long <i>book</i></a> &amp; more.<br>
+<img src="a.png" alt="x"> <code>not translated</code></p>
+<ul><li>First item<li>Second <em>item</em></ul>
+<script>let code = "<b>not translated</b>";</script></body></html>
+"""
 SRT = """1
 00:00:01,000 --> 00:00:03,500
 {\\an8}<i>The teacher reads
@@ -253,6 +261,7 @@ def make_documents() -> dict[str, tuple[str, bytes]]:
     """For each name of a sample its extension and content."""
     texts = {
         "text": ("txt", "The teacher reads.\r\n\r\n  A book, 42.\n"), "Markdown": ("md", MARKDOWN),
+        "HTML": ("html", HTML),
         "SubRip": ("srt", SRT), "WebVTT": ("vtt", VTT), "PO": ("po", PO), "TMX": ("tmx", TMX),
         "XLIFF 1.2": ("xlf", XLIFF_1), "XLIFF 2.0": ("xliff", XLIFF_2),
     }  # fmt: skip

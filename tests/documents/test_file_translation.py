@@ -50,7 +50,7 @@ def test_several_documents_go_into_a_folder_with_the_language_in_their_names(mod
         (["a.docx", "--out", "a.docx"], "a.docx would be overwritten by its translation"),
         (["a.docx", "--out", "./a.docx"], "would be overwritten"),
         (["a.docx", "--out", "b.odt"], "documents keep theirs, .docx"),
-        (["a.exe", "--out", "b.exe"], "does not end in .txt, .md"),
+        (["a.exe", "--out", "b.exe"], "does not end in .txt, .html"),
         (["missing.docx", "--out", "b.docx"], "missing.docx is not a file"),
         (["bad.docx", "--out", "b.docx"], "bad.docx: The file is damaged, or not in the format"),
         (["a.docx", "c.md", "--out", "c.md"], "is a file: name a folder"),

@@ -50,7 +50,7 @@ def test_a_translation_that_equals_the_source_changes_nothing(name):
     assert describe(name, document.render(document.segments)) == describe(name, content)
 
 
-@pytest.mark.parametrize("name", ["text", "Markdown", "SubRip", "WebVTT"])
+@pytest.mark.parametrize("name", ["text", "Markdown", "HTML", "SubRip", "WebVTT"])
 def test_a_text_file_stays_the_same_byte_for_byte_if_its_translation_is_the_source(name):
     extension, content = SAMPLES[name]
     for line_end in (b"\n", b"\r\n"):
@@ -107,7 +107,7 @@ def test_elements_nested_without_end_are_refused(extension):
 
 def test_an_unknown_extension_is_answered_with_the_known_ones():
     assert extension_of("A.Report.DOCX") == "docx"
-    with pytest.raises(UnreadableError, match=r"'setup.exe' does not end in .txt, .md"):
+    with pytest.raises(UnreadableError, match=r"'setup.exe' does not end in .txt, .html"):
         extension_of("setup.exe")
 
 

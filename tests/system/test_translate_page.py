@@ -160,7 +160,7 @@ def test_a_file_is_downloaded_in_its_own_format(page: Page, name: str, content: 
 
 def test_an_unsupported_file_is_rejected_with_one_sentence(page: Page) -> None:
     page.locator("#file").set_input_files({"name": "x.exe", "mimeType": "text/plain", "buffer": b"MZ"})
-    expect(page.locator("#status.error")).to_contain_text("supported formats are .txt, .md")
+    expect(page.locator("#status.error")).to_contain_text("supported formats are .txt, .html")
 
 
 def test_several_dropped_documents_are_translated_with_progress(page: Page) -> None:
@@ -180,7 +180,7 @@ def test_several_dropped_documents_are_translated_with_progress(page: Page) -> N
     page.dispatch_event("body", "dragover", {"dataTransfer": transfer})
     expect(page.locator("body")).to_have_class(re.compile("dropping"))
     downloads: list[Download] = []
-    page.on("download", lambda download: downloads.append(download))
+    page.on("download", lambda download: downloads.append(download))  # noqa: PLW0108 (playwright marks its handlers)
     page.dispatch_event("body", "drop", {"dataTransfer": transfer})
     expect(page.locator("body")).not_to_have_class(re.compile("dropping"))
     rows = page.locator("#documents li")

@@ -35,9 +35,10 @@ def translate(
 ) -> None:
     """Translate a file, standard input, or lines typed at a terminal.
 
-    The output has as many lines as the input. With --out, documents are translated in their own format, and only their
-    text changes: .docx, .pptx, .odt, .odp, .md, .srt, .vtt, .po, .tmx, .xlf, .txt. Override decoding settings with
-    key=value.
+    The output has as many lines as the input. Override decoding settings with key=value.
+
+    With --out, documents are translated in their own format, and only their text changes: .docx, .pptx, .odt, .odp,
+    .html, .md, .srt, .vtt, .po, .tmx, .xlf, .txt.
 
     **Examples**
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dragoman.corpus.sources import Languages
-from dragoman.documents.document import Document, UnreadableError
+from dragoman.documents.document import Document, UnreadableError, decode_text
+from dragoman.documents.html_document import HtmlDocument
 from dragoman.documents.markdown_document import parse_markdown
 from dragoman.documents.message_catalog import parse_po
 from dragoman.documents.open_document import parse_open_document
@@ -34,10 +35,19 @@ def _in_any_language(parse: Callable[[bytes], Document]) -> Callable[[bytes, Lan
     return lambda content, _: parse(content)
 
 
+def _parse_html(content: bytes) -> Document:
+    decoded = decode_text(content)
+    page = HtmlDocument(decoded.text)
+    return Document(page.segments, lambda translations: decoded.encode(page.render(translations)))
+
+
+_HTML = Format("text/html; charset=utf-8", _in_any_language(_parse_html))
 _MARKDOWN = Format("text/markdown; charset=utf-8", _in_any_language(parse_markdown))
 _XLIFF = Format("application/xliff+xml", parse_xliff)
 FORMATS = {
     "txt": Format("text/plain; charset=utf-8", _in_any_language(parse_text)),
+    "html": _HTML,
+    "htm": _HTML,
     "md": _MARKDOWN,
     "markdown": _MARKDOWN,
     "docx": Format(f"{_OFFICE}.wordprocessingml.document", _in_any_language(parse_docx), is_package=True),

@@ -10,7 +10,6 @@ from dragoman.corpus.sources import Languages
 from dragoman.documents.document import Document, UnreadableError
 from dragoman.documents.formats import parse
 from dragoman.documents.marked_text import MarkedText
-from dragoman.documents.tag_projection import project_tags
 from dragoman.serving.translation_service import ServedModel, TranslationService
 from dragoman.serving.worker_thread import WorkerThread
 
@@ -91,5 +90,4 @@ class DocumentTranslator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _translate_segment(self, model: ServedModel, segment: MarkedText) -> MarkedText:
-        translation = await self._service.translate(model, segment.text)
-        return project_tags(segment, translation, ())
+        return (await self._service.translate_marked(model, segment))[0]

@@ -70,7 +70,8 @@ class FileApi:
             progress = self._documents.stream(selection.model, upload.content, selection.extension, selection.languages)
             return StreamingResponse((_json_line(line) async for line in progress), media_type=JSON_LINES)
         translated = await cancel_on_disconnect(request, self._translate(upload, selection))
-        return Response(translated, media_type=FORMATS[selection.extension].media_type)
+        headers = {"content-disposition": "attachment"}  # A browser must not show it as a page of this server.
+        return Response(translated, media_type=FORMATS[selection.extension].media_type, headers=headers)
 
     async def translate_file(self, request: Request) -> Response:
         """Translate the file of a multipart form; answers with an address to download the result from."""
