@@ -15,7 +15,9 @@ RAW_TEXT_ELEMENTS = frozenset(("script", "style", "xmp", "iframe", "noembed", "n
 """Elements that contain no tags."""
 
 _TAG_START = re.compile(r"</?([a-zA-Z][^\s/>]*)")
-_ATTRIBUTE = re.compile(r"""[\s/]*(?:(?P<end>>)|[^\s/>][^\s/>=]*(?:\s*=\s*(?:"[^"]*"|'[^']*'|(?!["'])[^\s>]*))?)""")
+_ATTRIBUTE = re.compile(
+    r"""[\s/]*(?:(?P<end>>)|[^\s/>][^\s/>=]*(?:\s*=\s*(?:"[^"]*"|'[^']*'|(?!["'])[^\s>]*)|(?!\s*=)))"""
+)
 
 
 class TokenKind(Enum):

@@ -19,6 +19,8 @@ WORD_VALUE, OTHER_VALUE = 1.0, 0.2
 """Values of words and of punctuation, whose links are less reliable."""
 LINKED_COST, UNLINKED_COST = 0.5, 0.1
 """Costs of a word in a tag, in shares of its value. A word without links fits into any tag that goes on behind it."""
+MAX_DEPTH = 32
+"""Tags in more than so many others are not aligned: the time would be quadratic in their number."""
 
 
 @dataclass
@@ -38,14 +40,17 @@ def project_tags(source: MarkedText, translation: str, links: Iterable[Alignment
     root = _nest(source)
     alignment = _UnitAlignment(source, translation, links)
     placed: list[InlineTag] = []
-    pending = [(root, (0, len(translation)))]
+    pending = [(root, (0, len(translation)), 0)]
     while pending:
-        node, span = pending.pop()
+        node, span, depth = pending.pop()
         if node is not root:
             placed.append(InlineTag(*span, node.key))
-        spans = _place_children(node, span, source.text, alignment)
-        ordered = sorted(zip(node.children, spans, strict=True), key=lambda child: child[1])
-        pending += ordered[::-1]
+        if depth < MAX_DEPTH:
+            spans = _place_children(node, span, source.text, alignment)
+        else:
+            spans = [span, *[(span[1], span[1])] * (len(node.children) - 1)]
+        ordered = sorted(zip(node.children, spans, strict=False), key=lambda child: child[1])
+        pending += ((child, child_span, depth + 1) for child, child_span in reversed(ordered))
     return MarkedText(translation, tuple(placed))
 
 
@@ -153,10 +158,11 @@ def _place_children(node: _TagNode, span: Span, text: str, alignment: _UnitAlign
         spans = {child.key: inner for child in filled}
     else:
         spans = _place_side_by_side(filled, alignment, first, last)
+    taken = sorted(spans.values())
     for child in node.children:
         if child.key not in spans:
             place = _place_between(child.start, around, text, alignment, first, last)
-            spans[child.key] = _outside(place, [spans[other.key] for other in filled if other.key in spans])
+            spans[child.key] = _outside(place, taken)
     return [spans[child.key] for child in node.children]
 
 
@@ -212,9 +218,10 @@ def _place_between(place: int, around: Span, text: str, alignment: _UnitAlignmen
     return alignment.units[last - 1][1]
 
 
-def _outside(place: int, spans: Iterable[Span]) -> Span:
-    """An empty span at a place, or at the nearest end of the span that the place is in."""
-    for start, end in spans:
-        if start < place < end:
-            place = start if place - start < end - place else end
+def _outside(place: int, spans: Sequence[Span]) -> Span:
+    """An empty span at a place, or at the nearest end of the span that the place is in, of several in order."""
+    before = bisect_left(spans, (place,)) - 1
+    if before >= 0 and place < spans[before][1]:
+        start, end = spans[before]
+        place = start if place - start < end - place else end
     return place, place
