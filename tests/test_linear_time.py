@@ -107,6 +107,9 @@ KNOWN = (
     Repetition("", ('msgid "a"\nmsgstr ""\n',), 'msgid ""\nmsgstr "' + "a " * 2000 + '"\n'),
     Repetition("punycode\n", ("9",)),
     Repetition("<seg>&#", ("9",), ";</seg>"),
+    Repetition("a", (" ",), "b"),
+    Repetition("a `b", (" ",), "b`"),
+    Repetition("a &#", ("1",), "; b"),
 )
 """Texts that took quadratic time, or made a parser fail."""
 

@@ -27,7 +27,6 @@ _HARD_BREAK = re.compile(r"(?: *|\\)\n[ \t]*")
 _HTML_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)")
 _VOID_TAGS = frozenset({"br", "img", "hr", "wbr", "input"})
 _REFERENCE = re.compile(r"\[(?:[^\[\]\\]|\\.)*+\]", re.DOTALL)
-_CLOSING_MARKS = re.compile(r"[ \t]+#+[ \t]*$|[ \t]+$")
 _CELLS = frozenset({"th_open", "td_open"})
 _CELL_END = re.compile(r"[ \t]*(?:\||$)")
 _SPECIAL = frozenset("\\`*_[]<~")
@@ -36,7 +35,7 @@ _ENTITY = re.compile(r"&(?=#?\w+;)")
 _BLOCK_START = re.compile(
     r"(\d{1,9})(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[-+*](?:\s|$)|>|=+\s*$|-+\s*$|~~~|```|([-*_])(?:[ \t]*\2){2,}[ \t]*$)"
 )
-_BREAK_IN_TAG = re.compile(r"[ \t]*\n[ \t]*")
+_BREAK_IN_TAG = re.compile(r"(?<![ \t])[ \t]*\n[ \t]*")
 
 
 class _UntraceableError(Exception):
@@ -179,8 +178,7 @@ class _BlockReader:
             line, start = self._lines[place], self._starts[place]
             body = text.strip()
             bare = line.rstrip()
-            closing = _CLOSING_MARKS.search(bare)
-            ends = [len(bare), closing.start() if closing else 0]
+            ends = (len(bare), len(bare.rstrip("#").rstrip()))  # A heading may end in marks.
             end = next((end for end in ends if line[:end].endswith(body)), None)
             if end is None:
                 raise _UntraceableError
