@@ -29,12 +29,13 @@ _VOID_TAGS = frozenset({"br", "img", "hr", "wbr", "input"})
 _REFERENCE = re.compile(r"\[(?:[^\[\]\\]|\\.)*+\]", re.DOTALL)
 _CELLS = frozenset({"th_open", "td_open"})
 _CELL_END = re.compile(r"[ \t]*(?:\||$)")
-_SPECIAL = frozenset("\\`*_[]<~")
+_SPECIAL = frozenset("\\`*_[]<~&")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 # What would begin another block at the start of a line: a list, heading, quotation, underline, fence or rule.
 _BLOCK_START = re.compile(
     r"(\d{1,9})(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[-+*](?:\s|$)|>|=+\s*$|-+\s*$|~~~|```|([-*_])(?:[ \t]*\2){2,}[ \t]*$)"
 )
+_FENCE = re.compile(r"~{3,}|`{3,}")
 _BREAK_IN_TAG = re.compile(r"(?<![ \t])[ \t]*\n[ \t]*")
 
 
@@ -55,17 +56,18 @@ class _Stretch:
     tags: dict[int, tuple[str, str]]
     ending: str
     """The backslash of a hard line break behind it, if there is one."""
-    unescaped: frozenset[str]
-    """Special characters that stood in the text without a backslash, and so need none."""
+    special: frozenset[str]
+    """Characters that need a backslash: those that had one, and those with a meaning that the text did not contain."""
 
     def render(self, translation: MarkedText) -> str:
         wrapped = MarkedText(wrap_evenly(translation.text, self.max_lines), translation.tags)
         return write_inline(self.inline.nest(wrapped), self.tags, self._escape) + self.ending
 
     def _escape(self, text: str) -> str:
-        special = _SPECIAL - self.unescaped
-        escaped = "".join(f"\\{character}" if character in special else character for character in text)
-        return escaped if "&" in self.unescaped else _ENTITY.sub(r"\\&", escaped)
+        escaped = "".join(
+            f"\\{character}" if character in self.special and character != "&" else character for character in text
+        )
+        return _ENTITY.sub(r"\\&", escaped) if "&" in self.special else escaped
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class _Block:
         if self.kind in _CELLS:
             return " ".join(lines).replace("|", "\\|")
         if self.kind == "paragraph_open":
-            lines = [_BLOCK_START.sub(r"\1\\", line, count=1) if _BLOCK_START.match(line) else line for line in lines]
+            lines = [_escape_block_start(line.lstrip()) for line in lines]
         lines = [line for line in lines if line.strip()]  # An empty line would end the paragraph.
         margins = [source[before[1] : after[0]] for before, after in pairwise(spans)]
         return "".join(line + margin for line, margin in zip_longest(lines, margins[: len(lines) - 1], fillvalue=""))
@@ -231,13 +233,11 @@ class _InlineReader:
         return self._stretches
 
     def _end_stretch(self, ending: str) -> None:
-        unescaped = frozenset(self._raw_characters - self._escaped_characters)
+        special = _SPECIAL - self._raw_characters | self._escaped_characters
         inline = self._builder.flatten()
         lines = self._line - self._first_line + 1
         self._stretches.append(
-            _Stretch(
-                self._first_line, lines, lines - self._breaks_in_tags, inline, self._builder.tags, ending, unescaped
-            )
+            _Stretch(self._first_line, lines, lines - self._breaks_in_tags, inline, self._builder.tags, ending, special)
         )
         self._begin_stretch(self._line + 1)
 
@@ -290,7 +290,10 @@ class _InlineReader:
     def _read_escaped(self, token: Token) -> None:
         self._take(token.markup)
         self._builder.add_text(token.content.replace("\n", " "))
-        self._escaped_characters.update(token.content)
+        if len(token.content) == 1:
+            self._escaped_characters.update(token.content)
+        else:  # A backslash that escapes nothing.
+            self._raw_characters.update(token.content)
 
     def _read_soft_break(self, _: Token) -> None:
         self._take_match(_SOFT_BREAK)
@@ -371,6 +374,17 @@ class _InlineReader:
         while place < len(self._source) and self._source[place] in " \t\n":
             place += 1
         return place
+
+
+def _escape_block_start(line: str) -> str:
+    """The line with backslashes if it would begin another block."""
+    start = _BLOCK_START.match(line)
+    if start is None:
+        return line
+    marks = _FENCE.match(line)
+    if marks:  # Each of them: the rest would be code.
+        return "".join(f"\\{mark}" for mark in marks.group()) + line[marks.end() :]
+    return f"{line[: start.end(1)]}\\{line[start.end(1) :]}" if start[1] else f"\\{line}"
 
 
 def _full_reference(ending: str, label: str) -> str:
