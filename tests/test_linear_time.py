@@ -24,10 +24,14 @@ from dragoman.corpus.cleaning import Cleaner
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding import text_input
+from dragoman.decoding.alignment import AlignmentLink
 from dragoman.decoding.line_translator import normalize_line, split_line, to_single_line
 from dragoman.decoding.sentence_splitting import split_sentences
 from dragoman.documents import formats
+from dragoman.documents.html_document import HtmlDocument
 from dragoman.documents.marked_text import MarkedText
+from dragoman.documents.tag_projection import project_tags
+from dragoman.documents.text_units import find_units
 from dragoman.errors import DragomanError
 from dragoman.serving import language_detection, protected_spans, request_parsing
 from dragoman.serving.error_responses import ApiError
@@ -276,9 +280,21 @@ def parse_multipart(text: str) -> None:
             asyncio.run(request_parsing._parse_multipart(content_type, body))
 
 
+def work_on_html(text: str) -> None:
+    for page in (text, f"<p>a{text}</p>", f'<a href="{text}">b</a>'):
+        document = HtmlDocument(page)
+        links = (
+            [AlignmentLink(start, end, start, end) for start, end in find_units(document.segments[0].text)]
+            if document.segments
+            else []
+        )
+        document.render([project_tags(segment, segment.text, links) for segment in document.segments])
+
+
 TEXT_PARSERS: dict[str, Parse] = {
     "sentences": split_sentences,
     "protected spans": work_on_protected_spans,
+    "HTML": work_on_html,
     "normalized lines": lambda text: to_single_line(normalize_line(text)),
     "language detection": language_detection.detect,
     "language codes": work_on_language_codes,

@@ -14,10 +14,10 @@ from dragoman.documents.tag_projection import project_tags
 
 FRAGMENTS = [
     "<b>", "</b>", "<i class='x > y'>", "</i>", '<a href="?a=1&amp;b=<2>">', "</a>", "<br>", "<br/>", "<img alt=x>",
-    "<p>", "</p>", "<td>", "<!-- a <b> c -->", "<!-->", "<!doctype html>", "<?php x > y ?>", "</>", "<script>a<b</script>",
-    "<code>", "</code>", "<pre> x </pre>", "<span translate=no>Name</span>", "&amp;", "&lt;b&gt;", "&nbsp;", "&copy", "<",
-    " < ", "word", "two words", ". Next", " ", "\n  ", "日本語", "e\u0301", "<style>b{}</style>", "<svg><text>x</svg>",
-    "<b", "<a b='", "<!--", "<script>", "H<sub>2</sub>O", "</b", "<B>", "</B>",
+    "<p>", "</p>", "<td>", "<!-- a <b> c -->", "<!-->", "<!doctype html>", "<?php x > y ?>", "</>", "<B>", "</B>",
+    "<script>a<b</script>", "<code>", "</code>", "<pre> x </pre>", "<span translate=no>Name</span>", "&amp;", "&nbsp;",
+    "&lt;b&gt;", "&copy", "<", " < ", "word", "two words", ". Next", " ", "\n  ", "日本語", "e\u0301", "H<sub>2</sub>O",
+    "<style>b{}</style>", "<svg><text>x</svg>", "<b", "<a b='", "<!--", "<script>", "</b",
 ]  # fmt: skip
 PAGES = st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join)
 TAG = re.compile(r"<!-->|<!--.*?(?:-->|$)|</?[a-zA-Z](?:\"[^\"]*\"|'[^']*'|[^'\">])*>", re.DOTALL)
@@ -55,6 +55,12 @@ def translate(page: str) -> str:
         ('one <span translate="no">a b</span> two', '<span translate="no">a b</span> TWO ONE'),
         ('<p class="x notranslate">one two</p>three', '<p class="x notranslate">one two</p>THREE'),
         ("one <!-- a b --> two", "<!-- a b -->TWO ONE"),
+        ('one <a class="mention">@<span>b</span></a> two', '<a class="mention">@<span>b</span></a> TWO ONE'),
+        ("<img><b> one</b> <i>two </i><img>", "<img> <i>TWO</i> <b>ONE</b> <img>"),
+        ("one <a>#b</a>", "ONE <a>#b</a>"),
+        ("<i><a>@b</a></i> one two <a>#b</a>", "<i><a>@b</a></i> TWO ONE <a>#b</a>"),
+        ("<p><a>#b</a> <a>#c</a></p>", "<p><a>#b</a> <a>#c</a></p>"),
+        ("one <a><i>https://</i><b>a.example/b</b></a> two", "<a><i>https://</i><b>a.example/b</b></a> TWO ONE"),
         ("<title>one two</title>", "<title>TWO ONE</title>"),
         ('<img alt="one two">', '<img alt="one two">'),
         ("1 <b>2</b> 3", "1 <b>2</b> 3"),

@@ -76,6 +76,7 @@ def project(source: str, target: str, pairs: str) -> str:
         ("a <b>red<x/></b> book", "ein rotes Buch", "0-0 1-1 2-2", "ein <b>rotes</b><x/> Buch"),
         ("H<s>2</s>O flows", "es fließt H2O", "0-2 1-1", "es fließt H<s>2</s>O"),
         ("b<b>oo</b>k", "Buch", "0-0", "<b>Buch</b>"),
+        ("I<b>s</b> he", "Ist er", "0-0 1-1", "<b>Ist</b> er"),
         ("<b>a</b><i>b</i>c", "abc", "0-0", "<b>a</b><i>b</i>c"),
         ("<b>Stop</b>, he says.", "Halt, sagt er.", "0-0 1-1 2-3 3-2 4-4", "<b>Halt</b>, sagt er."),
         ("he says <b>Stop!</b>", "er sagt Halt!", "0-0 1-1 2-2 3-3", "er sagt <b>Halt!</b>"),

@@ -320,3 +320,44 @@ def test_the_openapi_document_and_page_list_every_endpoint(client: TestClient) -
     for path, operations in openapi["paths"].items():
         for method in operations:
             assert f"{method.upper()} {path}" in page
+
+
+def test_html_is_translated_between_its_tags(client: TestClient) -> None:
+    first, second = LINES[:2]
+    page = f'<p class="x">{first}</p><!-- a --><ul><li><a href="?a=1&amp;b=2">{second}</a></ul><code>{first}</code>'
+    expected = page.replace(f">{first}</p>", f">{translate(client, first)['translatedText']}</p>")
+    expected = expected.replace(second, translate(client, second)["translatedText"])
+    assert translate(client, page, format="html")["translatedText"] == expected
+
+
+def test_tags_in_html_do_not_change_its_translation(client: TestClient) -> None:
+    marked = [line.replace(" ", " <b>", 1).replace(" ", "</b> ", 2).replace("</b> <b>", " <b>", 1) for line in LINES]
+    answers = translate(client, marked, format="html")["translatedText"]
+    for line, answer in zip(LINES, answers, strict=True):
+        assert re.sub("</?b>", "", answer) == translate(client, line)["translatedText"]
+        assert answer.count("<b>") == answer.count("</b>") == 1
+
+
+def test_alternatives_of_html_have_all_tags(client: TestClient) -> None:
+    answer = translate(client, f"<p>{LINES[0].replace(' ', ' <br> ', 1)}</p>", format="html", alternatives=2)
+    assert answer["alternatives"]
+    for page in (answer["translatedText"], *answer["alternatives"]):
+        assert sorted(re.findall("<.*?>", page)) == ["</p>", "<br>", "<p>"]
+
+
+def test_protected_spans_in_html_are_kept(client: TestClient) -> None:
+    answer = translate(client, f"<p>{PROTECTED.replace('and', '<b>and</b>')}</p>", format="html")
+    for span in ("https://example.org/a?b=1", "{name}", "1,250.75", "10:30"):
+        assert span in answer["translatedText"], answer
+
+
+def test_the_language_of_html_is_detected_from_its_text(client: TestClient) -> None:
+    page = '<p class="der die das und nicht"><!-- Das ist ein deutscher Satz. -->The teacher reads the book.</p>'
+    response = client.post("/translate", json={"q": page, "source": "auto", "target": "de", "format": "html"})
+    assert response.json()["detectedLanguage"]["language"] == "en"
+
+
+@given(st.text("<>/!-=\"' abp&;\n", min_size=1, max_size=40))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_any_html_is_answered(client: TestClient, page: str) -> None:
+    translate(client, page, format="html")

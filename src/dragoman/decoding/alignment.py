@@ -1,6 +1,7 @@
 """Alignment of translations with their sources, from the model's cross-attention."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,10 @@ MAX_TOKENS = 512
 MIN_WEIGHT = 0.02
 """Weights below it are noise: attention never is exactly 0."""
 
+MIN_COPIED_LENGTH = 4
+"""Shorter words are the same in two languages by chance, too."""
+_COPIED = re.compile(r"\S*[^\s.,;:!?]")
+_WORD_PART = re.compile(r"\w+|[^\w\s]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -64,8 +69,11 @@ class TokenizedPair:
     def link(self, attention: Attention) -> list[AlignmentLink]:
         """Links of tokens. Punctuation is linked with punctuation alone: its attention says little."""
         sources = _tokens_with_text(self.source, self.source_spans)
-        links = []
+        links = _link_copies(self.source, self.target)
+        copied = {position for link in links for position in range(link.target_start, link.target_end)}
         for row, target_start, target_end in _tokens_with_text(self.target, self.target_spans):
+            if target_start in copied:
+                continue
             is_word = _has_word(self.target[target_start:target_end])
             candidates = [
                 (float(attention[row, column]), start, end)
@@ -106,6 +114,25 @@ def _encode(tokenizer: Tokenizer, text: str) -> list[TokenSpan]:
         (token, positions[start], positions[end - 1] + 1) if start < end else (token, len(text), len(text))
         for token, start, end in tokenizer.encode_with_spans(normalized)
     ]
+
+
+def _link_copies(source: str, target: str) -> list[AlignmentLink]:
+    """Links of the parts of words, numbers and addresses that both texts have unchanged, and each only once."""
+    copies = []
+    for text in (source, target):
+        words = list(_COPIED.finditer(text))
+        counts = Counter(word[0] for word in words)
+        copies.append({word[0]: word.start() for word in words if counts[word[0]] == 1})
+    in_source, in_target = copies
+    return [
+        AlignmentLink(
+            in_source[word] + part.start(), in_source[word] + part.end(),
+            in_target[word] + part.start(), in_target[word] + part.end(),
+        )
+        for word in in_source.keys() & in_target.keys()
+        if len(word) >= MIN_COPIED_LENGTH or any(map(str.isdigit, word))
+        for part in _WORD_PART.finditer(word)
+    ]  # fmt: skip
 
 
 def _tokens_with_text(text: str, spans: Sequence[TokenSpan]) -> list[tuple[int, int, int]]:

@@ -7,9 +7,9 @@ Everything that is not translated stays as it is, byte for byte: attributes, com
 import html
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import merge
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from dragoman.documents.html_tokens import HtmlToken, TokenKind, read_tokens
 from dragoman.documents.marked_text import InlineTag, MarkedText
@@ -26,10 +26,15 @@ _UNTRANSLATED_ELEMENT_LIST = """
     var video xmp
 """
 UNTRANSLATED_ELEMENTS = frozenset(_UNTRANSLATED_ELEMENT_LIST.split())
+MAX_LINK_TOKENS = 20
+"""Tokens of a mention or an address: some servers write each part of it in an element of its own."""
 _UNTRANSLATED_ATTRIBUTE = re.compile(
     r"""\s(?:translate\s*=\s*["']?no["'\s/>]|class\s*=\s*(?:"[^"]*|'[^']*|)\bnotranslate\b)""", re.IGNORECASE
 )
-_SPACES = re.compile("[ \t\n\r\f]+")
+_UNTRANSLATED_LINK = re.compile(r"\s*(?:[@#][\w@.-]+|(?:https?://|www\.)\S+)\s*")
+"""Text of a link that is no text of a language: a mention, a hashtag, an address."""
+_SPACE_CHARACTERS = " \t\n\r\f"
+_SPACES = re.compile(f"[{_SPACE_CHARACTERS}]+")
 _NO_BREAK_SPACE = "\xa0"
 
 
@@ -78,8 +83,9 @@ class HtmlDocument:
         self._add_run(run)
 
     def _add_run(self, run: list[HtmlToken]) -> None:
-        if any(token.kind is TokenKind.TEXT and _has_letters(token.source) for token in run):
-            self._parts.append(_TextBuilder(run).build())
+        builder = _TextBuilder(run)
+        if builder.has_letters:
+            self._parts.append(builder.build())
         else:
             self._parts += (token.source for token in run)
 
@@ -100,10 +106,6 @@ def visible_text(page: str) -> str:
 
 def _has_text(token: HtmlToken) -> bool:
     return token.kind is TokenKind.TEXT and bool(html.unescape(token.source).strip())
-
-
-def _has_letters(source: str) -> bool:
-    return any(map(str.isalpha, html.unescape(source)))
 
 
 def _join_untranslated(tokens: Iterator[HtmlToken]) -> Iterator[HtmlToken]:
@@ -141,81 +143,100 @@ def _pair_tags(tokens: Sequence[HtmlToken]) -> dict[int, int]:
     return pairs
 
 
-@dataclass
 class _TextBuilder:
     """Makes a text of the tokens between two block elements."""
 
-    tokens: list[HtmlToken]
-    _characters: list[str] = field(default_factory=list)
-    _tags: list[tuple[int, int]] = field(default_factory=list)
-    """Start and end by key."""
-    _markup: list[_Markup] = field(default_factory=list)
-    _open: list[int] = field(default_factory=list)
-    """Keys of open tags."""
-    _text_counts: list[int] = field(default_factory=list)
-    """Number of tokens with text before each token."""
+    def __init__(self, tokens: Sequence[HtmlToken]) -> None:
+        self._tokens = tokens
+        self._pairs = _pair_tags(tokens)
+        untranslated = self._find_untranslated_links()
+        texts = [
+            html.unescape(token.source) if token.kind is TokenKind.TEXT and index not in untranslated else ""
+            for index, token in enumerate(tokens)
+        ]
+        self.has_letters = any(map(str.isalpha, chain.from_iterable(texts)))
+        self._text_counts = [0, *accumulate(bool(text.strip()) for text in texts)]
+        """Number of tokens with text to translate before each token."""
+        self._characters: list[str] = []
+        self._tags: list[tuple[int, int]] = []
+        """Start and end by key."""
+        self._markup: list[_Markup] = []
+        self._open: list[int] = []
+        """Keys of open tags."""
+
+    def _find_untranslated_links(self) -> set[int]:
+        """Indexes of the tokens in links whose text is a mention, a hashtag or an address."""
+        found: set[int] = set()
+        for start, end in self._pairs.items():
+            if self._tokens[start].name == "a" and 0 < end - start <= MAX_LINK_TOKENS:
+                texts = (token.source for token in self._tokens[start:end] if token.kind is TokenKind.TEXT)
+                if _UNTRANSLATED_LINK.fullmatch(html.unescape("".join(texts))):
+                    found.update(range(start, end))
+        return found
 
     def build(self) -> _Text:
-        pairs = _pair_tags(self.tokens)
-        self._text_counts = [0, *accumulate(map(_has_text, self.tokens))]
-        first, last = self._trim(pairs)
+        first, last = self._trim()
         index = first
         while index <= last:
-            index = self._add(index, pairs)
+            index = self._add(index)
         stripped = "".join(self._characters).rstrip(" ")
         tags = (
             InlineTag(min(start, len(stripped)), min(end, len(stripped)), key)
             for key, (start, end) in enumerate(self._tags)
         )
         before, after = (
-            "".join(token.source for token in part) for part in (self.tokens[:first], self.tokens[last + 1 :])
+            "".join(token.source for token in part) for part in (self._tokens[:first], self._tokens[last + 1 :])
         )
         leading, trailing = self._outer_spaces(first, last)
         return _Text(before + leading, MarkedText(stripped, tuple(tags)), self._markup, trailing + after)
 
-    def _trim(self, pairs: dict[int, int]) -> tuple[int, int]:
+    def _trim(self) -> tuple[int, int]:
         """The first and last token within all markup that is around the whole text, or beside it."""
-        first, last = 0, len(self.tokens) - 1
+        first, last = 0, len(self._tokens) - 1
         while True:
-            if self._is_beside_text(first, pairs):
+            if self._is_beside_text(first):
                 first += 1
-            elif self._is_beside_text(last, pairs):
+            elif self._is_beside_text(last):
                 last -= 1
-            elif pairs.get(first) == last:
+            elif self._is_empty(first, self._pairs.get(first, first)):
+                first = self._pairs[first] + 1
+            elif self._is_empty(self._pairs.get(last, last), last):
+                last = self._pairs[last] - 1
+            elif self._pairs.get(first) == last:
                 first, last = first + 1, last - 1
-            elif self._is_empty(first, pairs.get(first, first)):
-                first = pairs[first] + 1
-            elif self._is_empty(pairs.get(last, last), last):
-                last = pairs[last] - 1
             else:
                 return first, last
 
-    def _is_beside_text(self, index: int, pairs: dict[int, int]) -> bool:
-        token = self.tokens[index]
-        return not _has_text(token) if token.kind is TokenKind.TEXT else index not in pairs
+    def _is_beside_text(self, index: int) -> bool:
+        token = self._tokens[index]
+        return not _has_text(token) if token.kind is TokenKind.TEXT else index not in self._pairs
 
     def _outer_spaces(self, first: int, last: int) -> tuple[str, str]:
-        """Spaces at the start and end of the text, as they were."""
-        start, end = self.tokens[first], self.tokens[last]
-        leading = _SPACES.match(start.source) if start.kind is TokenKind.TEXT else None
-        trailing = end.source[len(end.source.rstrip(" \t\n\r\f")) :] if end.kind is TokenKind.TEXT else ""
-        return leading[0] if leading else "", trailing
+        """Spaces at the start and end of the text: as they were, or one if they were within a tag."""
+        texts = [token for token in self._tokens[first : last + 1] if token.kind is TokenKind.TEXT]
+        source, final = texts[0].source, texts[-1].source
+        leading = source[: len(source) - len(source.lstrip(_SPACE_CHARACTERS))]
+        trailing = final[len(final.rstrip(_SPACE_CHARACTERS)) :]
+        return (
+            leading if texts[0] is self._tokens[first] else leading and " ",
+            trailing if texts[-1] is self._tokens[last] else trailing and " ",
+        )
 
-    def _add(self, index: int, pairs: dict[int, int]) -> int:
+    def _add(self, index: int) -> int:
         """Add a token; returns the index of the next."""
-        token = self.tokens[index]
+        token = self._tokens[index]
         if token.kind is TokenKind.TEXT:
             self._add_text(token.source)
-        elif index not in pairs:
+        elif index not in self._pairs:
             self._add_single(index, index)
-        elif pairs[index] < index:
+        elif self._pairs[index] < index:
             key = self._open.pop()
             self._tags[key] = self._tags[key][0], len(self._characters)
-        elif self._is_empty(index, pairs[index]):
-            self._add_single(index, pairs[index])
-            return pairs[index] + 1
+        elif self._is_empty(index, self._pairs[index]):
+            self._add_single(index, self._pairs[index])
+            return self._pairs[index] + 1
         else:
-            self._open_tag(_Markup(token.source, self.tokens[pairs[index]].source, self._parent))
+            self._open_tag(_Markup(token.source, self._tokens[self._pairs[index]].source, self._parent))
             self._open.append(len(self._tags) - 1)
         return index + 1
 
@@ -224,7 +245,7 @@ class _TextBuilder:
         return self._open[-1] if self._open else None
 
     def _is_empty(self, start: int, end: int) -> bool:
-        """True for a pair of tags without text between them."""
+        """True for a pair of tags without text to translate between them."""
         return start < end and self._text_counts[start] == self._text_counts[end]
 
     def _open_tag(self, markup: _Markup, length: int = 0) -> None:
@@ -249,13 +270,13 @@ class _TextBuilder:
 
     def _add_single(self, start: int, end: int) -> None:
         """Add markup without text, from one token to another."""
-        token = self.tokens[start]
-        source = "".join(inner.source for inner in self.tokens[start : end + 1])
+        token = self._tokens[start]
+        source = "".join(inner.source for inner in self._tokens[start : end + 1])
         if token.name == "br":
             self._characters.append("\n")
             self._open_tag(_Markup(source, parent=self._parent, replaces_space=True), 1)
             return
-        following = self.tokens[end + 1].source if end + 1 < len(self.tokens) else ""
+        following = self._tokens[end + 1].source if end + 1 < len(self._tokens) else ""
         spaces = self._characters[-1:] == [" "], following[:1].isspace()
         self._open_tag(
             _Markup(
@@ -298,7 +319,7 @@ class _Renderer:
         before, after = markup.needs_spaces
         preceding, following = self._text[max(tag.start - 1, 0) : tag.start], self._text[tag.start : tag.start + 1]
         missing_before = before and preceding not in ("", " ")
-        missing_after = after and following not in ("", " ")
+        missing_after = after and following.isalnum()
         self._out.append(" " * missing_before + markup.opening + " " * missing_after)
         if markup.replaces_space and following in (" ", "\n"):
             self._position = max(self._position, tag.start + len(following))

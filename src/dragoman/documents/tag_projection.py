@@ -142,6 +142,12 @@ class _UnitAlignment:
                 sums[unit] = sums.get(unit, 0.0) + weight
         return {unit: weight / self._totals[unit] for unit, weight in sums.items() if weight}
 
+    def whole_words(self, start: int, end: int) -> Span:
+        """A part of the source, with the rest of the words at its ends."""
+        first = max(bisect_left(self.source_units, (start + 1,)) - 1, 0)
+        last = bisect_left(self.source_units, (end,)) - 1
+        return min(start, self.source_units[first][0]), max(end, self.source_units[last][1])
+
     def most_linked(self, shares: dict[int, float]) -> int:
         return max(shares, key=lambda unit: (shares[unit] * self.values[unit], -unit))
 
@@ -172,7 +178,10 @@ def _place_side_by_side(
     """Spans of tags by key; a tag to which no unit belongs is left out."""
     owners: dict[int, tuple[float, int]] = {}
     for child in children:
-        for unit, share in alignment.shares(child.start, child.end, first, last).items():
+        shares = alignment.shares(child.start, child.end, first, last)
+        # A tag within a word has no links of its own: it takes those of the word.
+        shares = shares or alignment.shares(*alignment.whole_words(child.start, child.end), first, last)
+        for unit, share in shares.items():
             owners[unit] = max(owners.get(unit, (0.0, child.key)), (share, child.key), key=lambda owner: owner[0])
     ranges: dict[int, list[tuple[float, int, int]]] = {}
     for key, run in groupby(sorted(owners), key=lambda unit: owners[unit][1]):
