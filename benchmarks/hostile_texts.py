@@ -1,5 +1,7 @@
 """Fifty kinds of text that make careless parsers slow: long runs, unclosed brackets, odd Unicode, file formats."""
 
+import io
+import zipfile
 from xml.sax.saxutils import escape
 
 _RUNS = {
@@ -46,7 +48,27 @@ def make_files(size_bytes: int) -> dict[str, tuple[str, bytes]]:
         "TMX units": tmx(unit),
         "empty TMX units": tmx("<tu/>"),
         "TMX namespaces": tmx('<tu xmlns:a="b"/>'),
+        "Word runs": (
+            "a.docx",
+            _word_document("<w:r><w:rPr><w:b/></w:rPr><w:t>a</w:t></w:r><w:r><w:tab/></w:r>", size_bytes),
+        ),
+        "Word paragraphs": ("a.docx", _word_document("</w:p><w:p><w:r><w:t>1</w:t></w:r>", size_bytes)),
+        "a ZIP bomb": ("a.docx", _word_document(" ", 1000 * size_bytes)),
     }
+
+
+def _word_document(piece: str, unpacked_bytes: int) -> bytes:
+    """A document whose text is a repeated piece."""
+    content = io.BytesIO()
+    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    namespace = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(
+            "[Content_Types].xml", f'<Types><Override PartName="/word/document.xml" ContentType="{kind}"/></Types>'
+        )
+        text = piece * (unpacked_bytes // len(piece))
+        archive.writestr("word/document.xml", f'<w:body xmlns:w="{namespace}"><w:p>{text}</w:p></w:body>')
+    return content.getvalue()
 
 
 def as_files(text: str, size_bytes: int) -> dict[str, bytes]:
@@ -57,6 +79,10 @@ def as_files(text: str, size_bytes: int) -> dict[str, bytes]:
         "a.txt": ("{}", text),
         "a.po": ('msgid "{}"\nmsgstr ""\n', message),
         "a.tmx": (unit, escape(text)),
+        "a.md": ("{}", text),
+        "a.html": ("<p>{}</p>", text),
+        "a.srt": ("1\n00:00:01,000 --> 00:00:02,000\n{}\n", text),
+        "a.xlf": ("<xliff><file><trans-unit><source>{}</source></trans-unit></file></xliff>", escape(text)),
     }
     return {
         name: template.replace("{}", part * ((size_bytes - len(template)) // len(part.encode()))).encode()

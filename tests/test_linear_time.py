@@ -5,9 +5,11 @@ One quadratic pattern is enough to freeze a server: `re` holds the GIL while it 
 
 import asyncio
 import contextlib
+import io
 import json
 import re
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote_plus
@@ -27,11 +29,13 @@ from dragoman.decoding.glossary import Glossary, make_glossary
 from dragoman.decoding.glossary_search import check_terms
 from dragoman.decoding.line_translator import normalize_line, split_line, to_single_line
 from dragoman.decoding.sentence_splitting import split_sentences
+from dragoman.documents import formats
 from dragoman.documents.html_document import HtmlDocument
+from dragoman.documents.marked_text import MarkedText
 from dragoman.documents.tag_projection import project_tags
 from dragoman.documents.text_units import find_units
 from dragoman.errors import DragomanError
-from dragoman.serving import documents, language_detection, protected_spans, request_parsing
+from dragoman.serving import language_detection, protected_spans, request_parsing
 from dragoman.serving.error_responses import ApiError
 from dragoman.serving.schemas import TranslateRequest
 from dragoman.settings import CleaningSettings
@@ -40,6 +44,7 @@ from .models import train_tokenizer
 from .shared_folder import shared_folder
 
 Parse = Callable[[str], object]
+LANGUAGES = Languages("en", "de")
 CHARACTERS = 12_000
 GROWTH = 8
 MAX_COST_RATIO = 24.0
@@ -65,12 +70,21 @@ PO_PIECES = (
 XML_PIECES = (
     "<tu>", "</tu>", "<tu/>", '<tuv xml:lang="en">', "<tuv/>", "</tuv>", "<seg>", "</seg>", "<seg", "<sub>", "<ph/>",
     "<bpt>", ' a="b"', ' xmlns:a="b"', "<!--", "-->", "<![CDATA[", "]]>", "<?a ", "?>", "<!DOCTYPE a [",
-    '<!ENTITY a "b">', "<a:b/>",
+    '<!ENTITY a "b">', "<a:b/>", "<g>a</g>", "<g>", "</g>", "<bpt id='1'/>", "<ept id='1'/>", "<sc id='1'/>",
+    "<ec startRef='1'/>",
+    "<w:r><w:t>a</w:t></w:r>", "<w:r><w:rPr><w:b/></w:rPr><w:t>a</w:t></w:r>", "<w:r><w:tab/></w:r>", "<w:hyperlink>",
+    "</w:hyperlink>", "<w:p/>", "<w:bookmarkStart/>", "<text:span>a</text:span>", "<text:span>", "</text:span>",
+    "<text:tab/>", "<text:p>a</text:p>",
+)  # fmt: skip
+MARKUP_PIECES = (
+    "[a](b)", "![a](b)", "[a]", "[a][]", "](", "**", "~~", "*a*", "**a", "``", "`a", "\n> ", "\n- ", "\n1. ", "\n# ",
+    "  \n", "\\\n", "|a", "\n|", "\n|-|-|\n", "[a]: b\n", "\n```\n", "\n    ", "<!--", "<i>", "</i>", "{\\an8}", "-->",
+    "\n\n00:00:01,000 --> 00:00:02,000\n", "\n- a",
 )  # fmt: skip
 REQUEST_PIECES = (
     '{"en": "', '{"a":', '"},', "\\u0061", "\\ud800", "1e9", "q=", "q=a&", "%41", "%F0", "en-", "en_US", ".en-de.",
 )  # fmt: skip
-PIECES = (*CHARACTER_PIECES, *TEXT_PIECES, *PO_PIECES, *XML_PIECES, *REQUEST_PIECES)
+PIECES = (*CHARACTER_PIECES, *TEXT_PIECES, *PO_PIECES, *XML_PIECES, *MARKUP_PIECES, *REQUEST_PIECES)
 
 
 class Repetition:
@@ -99,6 +113,9 @@ KNOWN = (
     Repetition("", ('msgid "a"\nmsgstr ""\n',), 'msgid ""\nmsgstr "' + "a " * 2000 + '"\n'),
     Repetition("punycode\n", ("9",)),
     Repetition("<seg>&#", ("9",), ";</seg>"),
+    Repetition("a", (" ",), "b"),
+    Repetition("a `b", (" ",), "b`"),
+    Repetition("a &#", ("1",), "; b"),
 )
 """Texts that took quadratic time, or made a parser fail."""
 
@@ -113,7 +130,7 @@ def repetitions(draw: st.DrawFn) -> Repetition:
 
 def cpu_s(parse: Parse, text: str) -> float:
     started_at_s = time.process_time()
-    with contextlib.suppress(DragomanError, ApiError, ValidationError, documents.UnreadableError):
+    with contextlib.suppress(DragomanError, ApiError, ValidationError):
         parse(text)  # Refusals have their cost, too.
     return time.process_time() - started_at_s
 
@@ -158,12 +175,33 @@ def reader(folder: Path, read: Callable[..., Iterator[object]], template: str = 
 def document(extension: str, template: str) -> Parse:
     def parse(text: str) -> None:
         content = template.replace("{}", text).encode("utf-8", "surrogatepass")
-        parsed = documents.parse(content, extension, "en", "de")
-        parsed.render(parsed.texts)
+        parsed = formats.parse(content, extension, LANGUAGES)
+        # Words in capitals: what is unchanged would not be written again.
+        parsed.render([MarkedText(segment.text.swapcase(), segment.tags) for segment in parsed.segments])
 
     return parse
 
 
+def package(extension: str, part: str, template: str) -> Parse:
+    def parse(text: str) -> None:
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as archive:
+            archive.writestr("[Content_Types].xml", WORD_TYPES)
+            archive.writestr(part, template.replace("{}", text).encode("utf-8", "surrogatepass"))
+        parsed = formats.parse(content.getvalue(), extension, LANGUAGES)
+        parsed.render([MarkedText(segment.text.swapcase(), segment.tags) for segment in parsed.segments])
+
+    return parse
+
+
+XLIFF = "<xliff version='1.2'><file><trans-unit><source>{}</source></trans-unit></file></xliff>"
+XLIFF_2 = "<xliff version='2.0'><file><unit><segment><source>{}</source></segment></unit></file></xliff>"
+WORD_TYPES = (
+    '<Types><Override PartName="/word/document.xml" ContentType="'
+    'application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
+)
+WORD = '<w:p xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:r><w:t>a</w:t></w:r>{}</w:p>'
+OPEN_DOCUMENT = '<text:p xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0">a{}</text:p>'
 UNIT = '<tu><tuv xml:lang="en"><seg>{}</seg></tuv></tu>'
 DOCUMENTS = {
     "text": document("txt", "{}"),
@@ -174,9 +212,18 @@ DOCUMENTS = {
     "TMX file": document("tmx", "{}"),
     "TMX body": document("tmx", f"<tmx><body>{{}}{UNIT}</body></tmx>"),
     "TMX segment": document("tmx", f"<tmx><body>{UNIT}</body></tmx>"),
+    "Markdown": document("md", "{}"),
+    "Markdown after a word": document("md", "a {}"),
+    "Markdown table": document("md", "| a | b |\n|---|---|\n| {} | b |\n"),
+    "SubRip": document("srt", "{}"),
+    "SubRip cue": document("srt", "1\n00:00:01,000 --> 00:00:02,000\n{}\n"),
+    "WebVTT cue": document("vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\n{}\n"),
+    "XLIFF source": document("xlf", XLIFF),
+    "XLIFF 2 source": document("xlf", XLIFF_2),
+    "Word paragraph": package("docx", "word/document.xml", WORD),
+    "OpenDocument paragraph": package("odt", "content.xml", OPEN_DOCUMENT),
     "TMX attribute": document("tmx", f'<tmx a="{{}}"><body {{}}>{UNIT}</body></tmx>'),
 }
-LANGUAGES = Languages("en", "de")
 SEGMENT = "<segment><source>{}</source><target>a{}</target></segment>"
 READERS = {
     "TSV": (line_formats.read_tsv, "a\t{}\n"),

@@ -1,11 +1,15 @@
 """The translate page in a real browser."""
 
+import base64
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import docx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from benchmarks.sample_documents import MARKDOWN, make_docx
+from playwright.sync_api import Browser, Download, Page, expect
 
 from dragoman.serving.api_keys import create_api_key
 
@@ -156,7 +160,49 @@ def test_a_file_is_downloaded_in_its_own_format(page: Page, name: str, content: 
 
 def test_an_unsupported_file_is_rejected_with_one_sentence(page: Page) -> None:
     page.locator("#file").set_input_files({"name": "x.exe", "mimeType": "text/plain", "buffer": b"MZ"})
-    expect(page.locator("#status.error")).to_contain_text("supported formats are .txt, .po, .tmx")
+    expect(page.locator("#status.error")).to_contain_text("supported formats are .txt, .html")
+
+
+def test_several_dropped_documents_are_translated_with_progress(page: Page) -> None:
+    contents = {"report.docx": make_docx(), "notes.md": MARKDOWN.encode(), "bad.odt": b"PK"}
+    files = [[name, base64.b64encode(content).decode()] for name, content in contents.items()]
+    transfer = page.evaluate_handle(
+        """(files) => {
+            const transfer = new DataTransfer();
+            for (const [name, content] of files) {
+                const bytes = Uint8Array.from(atob(content), (byte) => byte.charCodeAt(0));
+                transfer.items.add(new File([bytes], name));
+            }
+            return transfer;
+        }""",
+        files,
+    )
+    page.dispatch_event("body", "dragover", {"dataTransfer": transfer})
+    expect(page.locator("body")).to_have_class(re.compile("dropping"))
+    downloads: list[Download] = []
+    page.on("download", lambda download: downloads.append(download))  # noqa: PLW0108 (playwright marks its handlers)
+    page.dispatch_event("body", "drop", {"dataTransfer": transfer})
+    expect(page.locator("body")).not_to_have_class(re.compile("dropping"))
+    rows = page.locator("#documents li")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(2)).to_contain_text("The file is damaged")
+    expect(rows.nth(0).get_by_role("link")).to_have_text("report.de.docx")
+    expect(rows.nth(1).get_by_role("link")).to_have_text("notes.de.md")
+    wait_until(lambda: page.wait_for_timeout(50) is None and len(downloads) == 2)
+    translated = docx.Document(downloads[0].path())
+    assert len(translated.paragraphs) == len(docx.Document(io.BytesIO(contents["report.docx"])).paragraphs)
+    rows.nth(2).get_by_role("button", name="Remove").click()
+    expect(rows).to_have_count(2)
+
+
+def test_the_translation_of_a_document_can_be_cancelled(page: Page) -> None:
+    lines = "\n".join(f"{number} {line}" for number in range(300) for line in LINES)
+    page.locator("#file").set_input_files({"name": "long.txt", "mimeType": "text/plain", "buffer": lines.encode()})
+    expect(page.locator("#documents progress")).to_be_visible()
+    expect(page.locator("#documents .note")).to_have_text(re.compile(r"^\d+ %$"))
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#documents li")).to_have_count(0)
+    type_and_wait(page, LINES[0])
 
 
 def test_an_outdated_translation_is_greyed_out_if_the_server_fails(browser: Browser, server: Server) -> None:

@@ -1,4 +1,4 @@
-"""`dragoman translate`: text in, text out."""
+"""`dragoman translate`: text in, text out; or documents in, documents out."""
 
 import json
 import sys
@@ -21,8 +21,13 @@ def translate(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE] [key=value]...", help="Text, one sentence per line (default: standard input); settings."
+            metavar="[FILE]... [key=value]...",
+            help="Text, one sentence per line (default: standard input), or documents with --out; settings.",
         ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Translate documents in their own format: a file, or a folder for several."),
     ] = None,
     n_best: Annotated[int, typer.Option("--n-best", min=1, max=100, help="Translations per line.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Write the score before each translation.")] = False,
@@ -36,6 +41,9 @@ def translate(
 
     The output has as many lines as the input. Override decoding settings with key=value.
 
+    With --out, documents are translated in their own format, and only their text changes: .docx, .pptx, .odt, .odp,
+    .html, .md, .srt, .vtt, .po, .tmx, .xlf, .txt.
+
     **Examples**
 
         dragoman translate runs/demo/run
@@ -44,25 +52,57 @@ def translate(
 
         dragoman translate runs/demo/run news.en --glossary terms.tsv > news.de
 
+        dragoman translate runs/demo/run report.docx --out report.de.docx
+
+        dragoman translate runs/demo/run slides.pptx notes.md film.srt --out translated
+
         echo "The teacher reads a book." | dragoman translate runs/demo/run decoding.beam=8 --n-best 3 --scores
     """
     from dragoman.commands.glossary_option import load_with_glossary, show_terms
     from dragoman.decoding.glossary_search import GlossaryTranslator
     from dragoman.decoding.translator import load
+    from dragoman.documents.file_translation import check_files
 
     files = [argument for argument in arguments or [] if "=" not in argument or Path(argument).exists()]
     overrides = [argument for argument in arguments or [] if argument not in files]
-    if len(files) > 1:
-        raise DragomanError(f"translate takes one file, not {len(files)}: join them with cat and pipe the result in.")
-    file = files[0] if files else "-"
+    if out is None:
+        _check_text_files(files)
+    elif n_best > 1 or scores or as_json:
+        raise DragomanError("--n-best, --scores and --json have no effect on documents: leave them out.")
+    else:
+        check_files(files, out)
     settings = _decoding_settings(overrides)
     translator = load(model, **settings) if glossary is None else load_with_glossary(model, glossary, settings)
-    if file == "-" and sys.stdin.isatty():
+    if out is not None:
+        _translate_documents(translator, files, out)
+    elif files in ([], ["-"]) and sys.stdin.isatty():
         _translate_interactively(translator, n_best, scores)
     else:
-        _translate_file(translator, file, n_best, scores, as_json)
+        _translate_file(translator, files[0] if files else "-", n_best, scores, as_json)
     if isinstance(translator, GlossaryTranslator):
         show_terms(translator)
+
+
+def _check_text_files(files: Sequence[str]) -> None:
+    from dragoman.documents.formats import FORMATS
+
+    for file in files:
+        known = FORMATS.get(Path(file).suffix[1:].lower())
+        if known is not None and known.is_package:
+            raise DragomanError(f"{file} is a document, not lines of text: add --out FILE.")
+    if len(files) > 1:
+        raise DragomanError(f"translate takes one file, not {len(files)}: join them with cat and pipe the result in.")
+
+
+def _translate_documents(translator: "LineTranslator", files: Sequence[str], out: Path) -> None:
+    from dragoman.documents.file_translation import translate_files
+    from dragoman.terminal import progress_bars
+
+    console = open_console(stderr=True)
+    with progress_bars(console) as progress:
+        translated = translate_files(translator, files, out, progress)
+    for file, path in translated:
+        console.print(f"{escape(file)} is translated: {escape(str(path))}", highlight=False)
 
 
 def _decoding_settings(overrides: Sequence[str]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ PAGE_FILES = {
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
     "api_client.js": "text/javascript; charset=utf-8",
+    "document_list.js": "text/javascript; charset=utf-8",
     "storage.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }

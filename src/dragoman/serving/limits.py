@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dragoman.documents.formats import FORMATS
 from dragoman.http_server import READ_TIMEOUT_S
 
 
@@ -12,6 +13,8 @@ class Limits:
     max_characters: int = 20_000
     """Characters of text per request."""
     max_file_bytes: int = 1 << 20
+    max_package_bytes: int = 16 << 20
+    """Files that are archives, such as DOCX: most of their size is images."""
     max_requests: int = 64
     """Requests in progress at once, after they have arrived; further ones are rejected."""
     max_waiting: int = 256
@@ -22,6 +25,9 @@ class Limits:
     """Time for a request, from its first byte to the last byte of the response; ten times as long for files."""
     read_timeout_s: float = READ_TIMEOUT_S
     """Time for a client to send its request."""
+
+    def max_document_bytes(self, extension: str) -> int:
+        return self.max_package_bytes if FORMATS[extension].is_package else self.max_file_bytes
 
     @property
     def max_body_bytes(self) -> int:

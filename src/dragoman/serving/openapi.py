@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from dragoman import __version__
-from dragoman.serving.documents import FORMATS
+from dragoman.documents.formats import FORMATS
 from dragoman.serving.limits import Limits
 from dragoman.serving.request_parsing import FORM_TYPE, JSON_TYPE, MULTIPART_TYPE
 from dragoman.serving.schemas import (
@@ -147,14 +147,15 @@ def _request_body(schema: type[BaseModel], limits: Limits) -> dict[str, Any]:
 def _upload_operation(limits: Limits) -> dict[str, Any]:
     body = {
         "required": True,
-        "description": f"A form with the file, at most {limits.max_file_bytes:,} bytes.",
+        "description": f"A form with the file, at most {limits.max_file_bytes:,} bytes, or "
+        f"{limits.max_package_bytes:,} for archives such as .docx.",
         "content": {MULTIPART_TYPE: {"schema": {"$ref": _REF.format(model=FileRequest.__name__)}}},
     }
     return _operation("Translate a file. The response names the translated file.", _json_content(FileUrlResponse), body)
 
 
 def _download_operation() -> dict[str, Any]:
-    content = {media_type.partition(";")[0]: {"schema": {"type": "string"}} for media_type in FORMATS.values()}
+    content = {known.media_type.partition(";")[0]: {"schema": {"type": "string"}} for known in FORMATS.values()}
     operation = _operation("Download a translated file.", content)
     operation["responses"]["404"] = {
         "description": "The file does not exist, or no longer.",
@@ -173,13 +174,20 @@ def _download_operation() -> dict[str, Any]:
 
 
 def _file_operation(limits: Limits, available: Mapping[str, list[str]]) -> dict[str, Any]:
-    content = {media_type.partition(";")[0]: {"schema": {"type": "string"}} for media_type in FORMATS.values()}
+    content = {known.media_type.partition(";")[0]: {"schema": {"type": "string"}} for known in FORMATS.values()}
+    content["application/x-ndjson"] = {"schema": {"type": "string"}}
     body = {
         "required": True,
-        "description": f"The file itself, at most {limits.max_file_bytes:,} bytes.",
+        "description": f"The file itself, at most {limits.max_file_bytes:,} bytes, or {limits.max_package_bytes:,} for "
+        "archives such as .docx.",
         "content": {"application/octet-stream": {"schema": {"type": "string"}}},
     }
-    operation = _operation("Translate a file. The response has the same format.", content, body)
+    operation = _operation(
+        "Translate a file. The response has the same format; or with Accept: application/x-ndjson, it is one line of "
+        "JSON for each step of progress, and a last one with the file in base64.",
+        content,
+        body,
+    )
     parameters = {
         "name": (f"File name; it must end in {', '.join('.' + extension for extension in FORMATS)}.",
                  {"type": "string", "pattern": rf"^\w+\.({'|'.join(FORMATS)})$"}),

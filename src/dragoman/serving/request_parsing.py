@@ -69,12 +69,10 @@ async def read_fields(request: Request, schema: type[Schema], limits: Limits) ->
 
 async def read_upload(request: Request, schema: type[Schema], limits: Limits) -> tuple[Schema, Upload]:
     """Read a multipart form with a file, and validate its other fields."""
-    body = await read_body(request, limits.max_file_bytes + MAX_FIELD_BYTES, limits)
+    body = await read_body(request, limits.max_package_bytes + MAX_FIELD_BYTES, limits)
     fields, upload = await _form_fields(request, _content_type(request), body)
     if upload is None:
         raise ApiError(400, f"Invalid request: missing file parameter: send a file as {MULTIPART_TYPE}.")
-    if len(upload.content) > limits.max_file_bytes:
-        raise ApiError(413, f"The file is larger than {limits.max_file_bytes:,} bytes: send it in parts.")
     return _validate(schema, fields, is_form=True), upload
 
 

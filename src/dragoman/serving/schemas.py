@@ -207,7 +207,7 @@ class SettingsResponse(_Response):
     """Extensions of files that can be translated, such as `.txt`."""
     language: LanguageChoices
     """Languages to select at first."""
-    maxFileBytes: int  # noqa: N815
+    maxFileBytes: dict[str, int]  # noqa: N815
 
 
 class HealthResponse(_Response):

@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dragoman.serving import documents
+from dragoman.documents.formats import FORMATS
 from dragoman.serving.language_detection import language_name
 from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import CONTENT_TYPE, Metrics
@@ -71,12 +71,12 @@ class ServerInfo:
                 "keyRequired": self._requires_key,
                 "suggestions": self._takes_suggestions,
                 "filesTranslation": True,
-                "supportedFilesFormat": [f".{extension}" for extension in documents.FORMATS],
+                "supportedFilesFormat": [f".{extension}" for extension in FORMATS],
                 "language": {
                     "source": {"code": AUTO, "name": "Auto Detect"},
                     "target": {"code": target, "name": language_name(target)},
                 },
-                "maxFileBytes": self._limits.max_file_bytes,
+                "maxFileBytes": {extension: self._limits.max_document_bytes(extension) for extension in FORMATS},
             }
         )
 

@@ -10,8 +10,8 @@ export class ServerError extends Error {
 export const getJson = async (path) => (await fetch(path)).json();
 
 // Sends a POST request with the stored API key. Throws a ServerError with the server's own message if it fails.
-export async function post(path, body, contentType, signal) {
-  const headers = { "content-type": contentType };
+export async function post(path, body, contentType, signal, accept = "*/*") {
+  const headers = { "content-type": contentType, accept };
   const key = sessionStorage.getItem("key");
   if (key) headers.authorization = `Bearer ${key}`;
   let response;

@@ -2,6 +2,7 @@
 // All content is inserted as text, never as HTML.
 
 import { ServerError, getJson, post, readJsonLines } from "./api_client.js";
+import { addDocument } from "./document_list.js";
 import { addToHistory, clearHistory, load, loadHistory, save } from "./storage.js";
 
 const TYPING_PAUSE_MS = 250; // without a key press before the text is sent
@@ -31,7 +32,7 @@ async function start() {
   for (const language of languages) language.targets = language.targets.filter((code) => code !== language.code);
   $("key-form").hidden = !settings.keyRequired || Boolean(sessionStorage.getItem("key"));
   page.file.accept = settings.supportedFilesFormat.join(",");
-  $("upload").title = `Translate a file. Supported formats: ${page.file.accept.replaceAll(",", ", ")}`;
+  $("upload").title = `Translate files. Supported formats: ${page.file.accept.replaceAll(",", ", ")}`;
   $("models").textContent = models
     .map((model) => `${model.name} (${model.compute_type}, beam ${model.beam})`).join(", ");
   const sources = languages.filter((language) => language.targets.length);
@@ -313,30 +314,22 @@ function findFileProblem(file) {
   if (!formats.some((format) => file.name.toLowerCase().endsWith(format))) {
     return `Cannot translate ${file.name}: supported formats are ${formats.join(", ")}.`;
   }
-  if (file.size > settings.maxFileBytes) {
-    return `${file.name} is too large: the limit is ${settings.maxFileBytes.toLocaleString()} bytes.`;
-  }
-  if (page.sourceLanguage.value === "auto") return "Choose the language of the file first.";
+  const limit = settings.maxFileBytes[file.name.split(".").pop().toLowerCase()];
+  if (file.size > limit) return `${file.name} is too large: the limit is ${limit.toLocaleString()} bytes.`;
   return null;
 }
 
-async function translateFile(file) {
-  const problem = findFileProblem(file);
-  if (problem) return showStatus(problem, true);
-  showStatus(`Translating ${file.name} …`);
-  const [source, target] = [page.sourceLanguage.value, page.targetLanguage.value];
-  const query = new URLSearchParams({ name: file.name, source, target });
-  if (!page.model.hidden) query.set("model", page.model.value);
-  try {
-    const response = await post(`file?${query}`, file, "application/octet-stream");
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(await response.blob());
-    link.download = file.name.replace(/(\.[^.]+)$/, `.${target}$1`);
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-    showStatus(`Downloaded ${link.download}.`);
-  } catch (error) {
-    showError(error);
+function translateFiles(files) {
+  for (const file of files) {
+    const problem = findFileProblem(file);
+    if (problem) {
+      showStatus(problem, true);
+      continue;
+    }
+    const [source, target] = [page.sourceLanguage.value, page.targetLanguage.value];
+    const query = new URLSearchParams({ name: file.name, source, target });
+    if (!page.model.hidden) query.set("model", page.model.value);
+    addDocument(file, query, showStatus, showError);
   }
 }
 
@@ -401,14 +394,14 @@ $("history-close").addEventListener("click", () => page.history.close());
 $("history-clear").addEventListener("click", () => { clearHistory(); page.history.close(); });
 $("upload").addEventListener("click", () => page.file.click());
 page.file.addEventListener("change", () => {
-  if (page.file.files[0]) translateFile(page.file.files[0]);
+  translateFiles(page.file.files);
   page.file.value = "";
 });
 for (const type of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(type, (event) => {
     event.preventDefault();
     document.body.classList.toggle("dropping", type === "dragover");
-    if (type === "drop" && event.dataTransfer.files[0]) translateFile(event.dataTransfer.files[0]);
+    if (type === "drop") translateFiles(event.dataTransfer.files);
   });
 }
 $("theme").addEventListener("click", () => {

@@ -1,0 +1,93 @@
+"""Translation of documents by the server, with progress."""
+
+import asyncio
+import base64
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from dragoman.corpus.sources import Languages
+from dragoman.documents.document import Document, UnreadableError
+from dragoman.documents.formats import parse
+from dragoman.documents.marked_text import MarkedText
+from dragoman.serving.translation_service import ServedModel, TranslationService
+from dragoman.serving.worker_thread import WorkerThread
+
+Result = TypeVar("Result")
+MAX_QUEUED_SEGMENTS = 16
+"""Segments of a document that are translated at a time: enough to fill batches, and others are not delayed."""
+PROGRESS_INTERVAL_S = 0.2
+
+
+class DocumentTranslator:
+    """Translates documents. They are parsed and written in a thread of their own."""
+
+    def __init__(self, service: TranslationService) -> None:
+        self._service = service
+        self._thread = WorkerThread("documents")
+
+    def close(self) -> None:
+        self._thread.close()
+
+    async def run(self, work: Callable[..., Result], *arguments: object) -> Result:
+        """Run a function in the thread of documents."""
+        return await self._thread.run(work, *arguments)
+
+    async def parse(self, content: bytes, extension: str, languages: Languages) -> Document:
+        return await self.run(parse, content, extension, languages)
+
+    async def translate(
+        self,
+        model: ServedModel,
+        content: bytes,
+        extension: str,
+        languages: Languages,
+        on_progress: Callable[[int, int], None] = lambda *_: None,
+    ) -> bytes:
+        """The translated document; raises an UnreadableError if it cannot be parsed."""
+        document = await self.parse(content, extension, languages)
+        translations: list[MarkedText] = []
+        on_progress(0, len(document.segments))
+        async for translation in self._translate_segments(model, document.segments):
+            translations.append(translation)
+            on_progress(len(translations), len(document.segments))
+        return await self.run(document.render, translations)
+
+    async def stream(
+        self, model: ServedModel, content: bytes, extension: str, languages: Languages
+    ) -> AsyncIterator[dict[str, Any]]:
+        """How many segments are done, again and again; at last the document, or the reason why there is none."""
+        progress = {"done": 0, "total": 0}
+
+        def update(done: int, total: int) -> None:
+            progress.update(done=done, total=total)
+
+        work = asyncio.ensure_future(self.translate(model, content, extension, languages, update))
+        try:
+            while not (await asyncio.wait([work], timeout=PROGRESS_INTERVAL_S))[0]:
+                yield dict(progress)
+            yield {"file": base64.b64encode(work.result()).decode()}
+        except UnreadableError as error:
+            yield {"error": str(error)}
+        finally:
+            work.cancel()
+
+    async def _translate_segments(self, model: ServedModel, segments: list[MarkedText]) -> AsyncIterator[MarkedText]:
+        """Translations in order; a few segments at a time are in the queue."""
+        remaining = iter(segments)
+        tasks: deque[asyncio.Task[MarkedText]] = deque()
+        try:
+            while True:
+                while len(tasks) < MAX_QUEUED_SEGMENTS and (segment := next(remaining, None)) is not None:
+                    tasks.append(asyncio.create_task(self._translate_segment(model, segment)))
+                if not tasks:
+                    return
+                yield await tasks[0]
+                tasks.popleft()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _translate_segment(self, model: ServedModel, segment: MarkedText) -> MarkedText:
+        return (await self._service.translate_marked(model, segment))[0]

@@ -1,0 +1,62 @@
+"""Subtitles: the text of cues is translated, times and tags stay."""
+
+import pytest
+from benchmarks.documents import to_capitals
+
+from dragoman.documents.document import UnreadableError
+from dragoman.documents.marked_text import InlineTag, MarkedText
+from dragoman.documents.subtitles import parse_srt, parse_vtt
+
+CUE = "1\r\n00:00:01,000 --> 00:00:02,000\r\n{}\r\n\r\n"
+
+
+def test_lines_of_a_cue_are_one_text_and_wrapped_again():
+    document = parse_srt(CUE.format("The teacher reads\r\na book.").encode())
+    assert document.segments == [MarkedText("The teacher reads a book.")]
+    rendered = document.render([MarkedText("Der Lehrer liest heute ein Buch.")])
+    assert rendered.decode() == CUE.format("Der Lehrer liest\r\nheute ein Buch.")
+
+
+def test_lines_of_speakers_are_texts_of_their_own():
+    document = parse_srt(CUE.format("- Who is there?\r\n<i>- Me.</i>").encode())
+    assert [segment.text for segment in document.segments] == ["- Who is there?", "- Me."]
+
+
+def test_tags_stay_around_their_words():
+    document = parse_srt(CUE.format("{\\an8}A <i>red</i> house").encode())
+    [segment] = document.segments
+    assert segment == MarkedText("A red house", (InlineTag(0, 0, 0), InlineTag(2, 5, 1)))
+    rendered = document.render([MarkedText("Ein rotes Haus", (InlineTag(0, 0, 0), InlineTag(4, 9, 1)))])
+    assert rendered.decode() == CUE.format("{\\an8}Ein <i>rotes</i> Haus")
+
+
+def test_comments_styles_and_settings_of_webvtt_stay():
+    source = (
+        "WEBVTT\n\nNOTE a note\n\nSTYLE\n::cue {}\n\nid\n00:01.000 --> 00:02.000 line:0\n<v Al>Fish &amp; &lt;chips\n"
+    )
+    document = parse_vtt(source.encode())
+    assert [segment.text for segment in document.segments] == ["Fish & <chips"]
+    rendered = document.render([to_capitals(segment) for segment in document.segments]).decode()
+    assert rendered == source.replace("Fish &amp; &lt;chips", "FISH &amp; &lt;CHIPS")
+
+
+def test_numbers_of_characters_without_end_are_text():
+    source = f"WEBVTT\n\n00:01.000 --> 00:02.000\na &#{'1' * 5000}; b &#228;\n"
+    [segment] = parse_vtt(source.encode()).segments
+    assert segment.text.endswith("1; b ä")
+
+
+def test_a_translation_contains_no_timing():
+    document = parse_srt(CUE.format("Words").encode())
+    assert document.render([MarkedText("a --> b")]).decode() == CUE.format("a -> b")
+
+
+def test_cues_without_words_are_not_translated():
+    assert parse_srt(CUE.format("42 ...").encode()).segments == []
+
+
+def test_other_files_are_refused():
+    with pytest.raises(UnreadableError, match="first line must be WEBVTT"):
+        parse_vtt(CUE.format("text").encode())
+    with pytest.raises(UnreadableError, match="no subtitles"):
+        parse_srt(b"Some prose.\n")
