@@ -56,6 +56,8 @@ SCORE_TOLERANCE = 0.02
 As a part of the score; 0.05 if that is more."""
 COMPARED_BATCHES = 120
 REGULAR_CLIENTS = 12
+WAYS = ("JSON", "list", "form", "multipart", "file")
+"""Ways in which regular clients send texts."""
 TIMEOUT_S = 120.0
 REQUEST_HEAD = (
     "POST /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
@@ -293,18 +295,37 @@ async def regular_client(
     sentences = list(reference.best)
     while time.monotonic() < ends_at:
         texts = rng.sample(sentences, rng.choice([1, 1, 1, 5, 20]))
-        answer = await client.post(f"{url}/translate", json=fields("\n\n".join(texts)), timeout=TIMEOUT_S)
+        status, lines = await send_regular(client, url, texts, rng.choice(WAYS))
         counts["regular"] += 1
-        if answer.status_code >= 500:
+        if status >= 500:
             counts["5xx"] += 1
         else:
-            lines = str(answer.json().get("translatedText")).split("\n\n")
             differing = [pair for pair in zip(texts, lines, strict=False) if reference.best[pair[0]].text != pair[1]]
             ties = sum(reference.is_tie(text, line) for text, line in differing)
             counts["tie"] += ties
             counts["wrong"] += len(lines) != len(texts) or ties < len(differing)
             counts["sentences"] += len(lines)
         await asyncio.sleep(rng.random() * 0.1)
+
+
+async def send_regular(client: httpx.AsyncClient, url: str, texts: list[str], way: str) -> tuple[int, list[str]]:
+    """Send texts in one of the ways of LibreTranslate's clients. Returns the status and the translations."""
+    text = "\n\n".join(texts)
+    if way == "file":
+        form: dict[str, Any] = {"files": {"file": ("a.txt", text.encode())}, "data": {"source": "en", "target": "de"}}
+        answer = await client.post(f"{url}/translate_file", timeout=TIMEOUT_S, **form)
+        if answer.is_success:
+            answer = await client.get(answer.json()["translatedFileUrl"], timeout=TIMEOUT_S)
+        return answer.status_code, answer.text.split("\n\n")
+    content: dict[str, dict[str, Any]] = {
+        "JSON": {"json": fields(text)},
+        "list": {"json": {**fields(""), "q": texts}},
+        "form": {"data": fields(text)},
+        "multipart": {"files": {name: (None, value) for name, value in fields(text).items()}},
+    }
+    answer = await client.post(f"{url}/translate", timeout=TIMEOUT_S, **content[way])
+    translated = answer.json().get("translatedText")
+    return answer.status_code, translated if way == "list" else str(translated).split("\n\n")
 
 
 async def expect_status(
@@ -316,13 +337,17 @@ async def expect_status(
 
 
 async def invalid_client(client: httpx.AsyncClient, url: str, counts: Counter[str], ends_at: float) -> None:
-    """Sends bodies that are not valid JSON or not a valid request."""
+    """Sends bodies that are not valid JSON, not a valid form, or not a valid request."""
     wrong = [{**fields("x"), "q": 1}, {**fields("x"), "source": "xx"}, {**fields("x"), "target": "../../etc"}]
     bodies = [b"{", b"\xff\xfe", b"[]", b"{}", b"[" * 50_000, *(json.dumps(body).encode() for body in wrong)]
     headers = {"content-type": "application/json"}
+    forms = [b"", b"--b", b"--b\r\n" + b"a: b\r\n" * 10_000, b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\n']
+    form_headers = {"content-type": "multipart/form-data; boundary=b"}
     while time.monotonic() < ends_at:
         for body in bodies:
             await expect_status(client, url, counts, "invalid", 400, content=body, headers=headers)
+        for form in forms:
+            await expect_status(client, url, counts, "invalid", 400, content=form, headers=form_headers)
         await asyncio.sleep(0.2)
 
 

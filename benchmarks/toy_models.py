@@ -14,6 +14,7 @@ from dragoman.corpus import demo
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer, count_words, train
 from dragoman.model.architecture import architecture_of
+from dragoman.model.dropout import draw_seeds, seed_dropout
 from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings, TokenizerSettings
@@ -74,7 +75,9 @@ def train_model(model: Transformer, tokenizer: Tokenizer, pairs: TextPairs, step
     rng = random.Random(1)
     optimizer = torch.optim.Adam(model.train().parameters(), betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.4 / model.architecture.d_model, steps)
-    for _ in range(steps):
+    dropout_seeds = seed_dropout(model, device)
+    for step in range(steps):
+        draw_seeds(dropout_seeds, 1, step)
         sample = rng.sample(encoded, 40)
         batch = Batch(
             pack_sentences([source for source, _ in sample]),

@@ -258,6 +258,13 @@ def test_a_server_with_keys_accepts_only_requests_with_a_known_key(exports: list
         assert client.post("/file?name=a.txt&source=en&target=de", content=b"x").status_code == 401
         assert client.post("/translate", json={**VALID, "api_key": "wrong"}).status_code == 403
         assert client.post("/translate", json={**VALID, "api_key": key}).status_code == 200
+        parts = {name: (None, value) for name, value in {**VALID, "api_key": key}.items()}
+        for arguments in ({"data": {**VALID, "api_key": key}}, {"params": {**VALID, "api_key": key}}, {"files": parts}):
+            assert client.post("/translate", **arguments).status_code == 200
+        assert client.post("/translate", data=VALID, params={"api_key": key}).status_code == 200
+        assert client.post("/translate", json={**VALID, "api_key": 7}).status_code == 403
+        assert client.post("/translate", json={**VALID, "api_key": ""}).status_code == 401
+        assert client.post("/detect", data={"q": "x", "api_key": key}).status_code == 200
         bearer = {"authorization": f"Bearer {key}"}
         assert client.post("/translate", json=VALID, headers=bearer).status_code == 200
         assert client.post("/file?name=a.txt&source=en&target=de", content=b"x", headers=bearer).status_code == 200

@@ -3,6 +3,7 @@
 import pytest
 from starlette.testclient import TestClient
 
+from dragoman.serving import request_parsing
 from dragoman.serving.limits import Limits
 from dragoman.serving.request_parsing import MAX_FIELDS
 
@@ -51,6 +52,13 @@ def test_characters_of_all_scripts_arrive_in_every_kind_of_form(client: TestClie
     same = {"q": text, "source": "en", "target": "en"}
     for arguments in ({"data": same}, {"files": {name: (None, value) for name, value in same.items()}}):
         assert client.post("/translate", **arguments).json() == {"translatedText": text}
+
+
+def test_a_form_is_the_same_wherever_its_blocks_end(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = part("q", "\r\n--\r\n--a--b") + part("q", "é日") + part("source", "en") + part("target", "en")
+    for block_bytes in (1, 2, 3, 7, 100):
+        monkeypatch.setattr(request_parsing, "BLOCK_BYTES", block_bytes)
+        assert post_parts(client, parts) == (200, '{"translatedText":["\\n--\\n--a--b","é日"]}')
 
 
 @pytest.mark.parametrize(

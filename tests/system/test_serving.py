@@ -115,10 +115,13 @@ def test_a_client_that_disconnects_frees_its_place(server: Server) -> None:
 
 
 def test_a_client_that_sends_no_complete_request_is_disconnected(server: Server) -> None:
-    with server.connect() as silent, server.connect() as slow:
+    multipart = REQUEST_HEAD.replace("application/json", "multipart/form-data; boundary=b")
+    with server.connect() as silent, server.connect() as slow, server.connect() as slow_upload:
         slow.sendall(REQUEST_HEAD.format(path="translate", length=100).encode() + b"{")
+        slow_upload.sendall(multipart.format(path="translate_file", length=100).encode() + b"--b")
         assert silent.recv(100) == b"", "closed"
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
+        assert slow_upload.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_malformed_requests_leave_no_trace_in_the_log(exports: list[Path]) -> None:  # noqa: F811

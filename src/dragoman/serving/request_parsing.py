@@ -23,6 +23,8 @@ MAX_FIELDS = 128
 """Fields of a form: a text each, and a few others."""
 MAX_FIELD_BYTES = 1 << 16
 """Size of all fields of a form with a file, and of the headers of its parts."""
+BLOCK_BYTES = 1 << 16
+"""Bytes of a multipart form that are parsed at a time, within milliseconds."""
 _TEXT_FIELD = "q"
 _BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{1,70}")
 
@@ -137,7 +139,7 @@ async def _parse_multipart(content_type: bytes, body: bytes) -> tuple[list[tuple
         raise ApiError(400, f"The boundary of {MULTIPART_TYPE} is missing or invalid: let the client library set it.")
     # Without the charset that clients may state: some of Python's decoders take quadratic time. It is always UTF-8.
     headers = Headers({"content-type": f'{MULTIPART_TYPE}; boundary="{boundary.decode()}"'})
-    parser = MultiPartParser(headers, _in_one_part(body), max_files=1, max_fields=MAX_FIELDS, max_part_size=len(body))
+    parser = MultiPartParser(headers, _in_blocks(body), max_files=1, max_fields=MAX_FIELDS, max_part_size=len(body))
     try:
         items = (await parser.parse()).multi_items()
     except MultiPartException as error:
@@ -150,8 +152,11 @@ async def _parse_multipart(content_type: bytes, body: bytes) -> tuple[list[tuple
     return [(name, value) for name, value in items if isinstance(value, str)], upload
 
 
-async def _in_one_part(body: bytes) -> AsyncGenerator[bytes, None]:
-    yield body
+async def _in_blocks(body: bytes) -> AsyncGenerator[bytes, None]:
+    """Blocks of a body. Other requests get their turn in between."""
+    for begin in range(0, len(body), BLOCK_BYTES):
+        yield body[begin : begin + BLOCK_BYTES]
+        await asyncio.sleep(0)
 
 
 def _summarize(error: ValidationError) -> str:
