@@ -38,9 +38,9 @@ from benchmarks.toy_models import make_random_model, make_trained_model
 from dragoman.corpus import demo
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.model_choice import find_model
+from dragoman.decoding.sentence_splitting import split_sentences
 from dragoman.export.exporter import export
 from dragoman.serving.limits import Limits
-from dragoman.serving.sentence_splitting import split_sentences
 from dragoman.settings import DecodingSettings
 
 CLIENTS = 32

@@ -23,11 +23,11 @@ from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding import text_input
 from dragoman.decoding.line_translator import normalize_line, split_line, to_single_line
+from dragoman.decoding.sentence_splitting import split_sentences
 from dragoman.errors import DragomanError
 from dragoman.serving import documents, language_detection, protected_spans, request_parsing
 from dragoman.serving.error_responses import ApiError
 from dragoman.serving.schemas import TranslateRequest
-from dragoman.serving.sentence_splitting import split_sentences
 from dragoman.settings import CleaningSettings
 
 from .models import train_tokenizer

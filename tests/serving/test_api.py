@@ -206,7 +206,7 @@ VALID = {"q": "x", "source": "en", "target": "de"}
         (json.dumps({**VALID, "alternatives": "many"}).encode(), 400, "alternatives: is not a number"),
         (json.dumps({**VALID, "alternatives": [1]}).encode(), 400, "alternatives: is not a number"),
         (b'{"q": "x", "source": "en", "target": "de", "alternatives": 1e999}', 400, "alternatives: is not a number"),
-        (json.dumps({**VALID, "format": "html"}).encode(), 400, "format: "),
+        (json.dumps({**VALID, "format": "xml"}).encode(), 400, "format: "),
         (json.dumps({**VALID, "q": "x" * 20_001}).encode(), 400, "(20,001) exceeds text limit (20,000)"),
         (b" " * 300_000, 413, "send it in parts"),
     ],

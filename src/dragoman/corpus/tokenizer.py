@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 
 from dragoman.corpus.shards import Tokens, span_indexes
 from dragoman.corpus.word_index import SIDE_END, WordIndex
@@ -187,6 +187,24 @@ class Tokenizer:
         special_tokens = (self.decoder_start_id, self.eos_id)
         ids = [token for token in map(int, tokens) if token not in special_tokens and token < self.vocab_size]
         return str(self._processor.decode(ids))
+
+    def encode_with_spans(self, text: str) -> list[tuple[int, int, int]]:
+        """Tokens of a sentence with the characters that they stand for: token, start, end.
+
+        Of the bytes of a character, or the letters that stand for a ligature, SentencePiece gives only the last a span:
+        the others get the same.
+        """
+        encoded = self._processor.encode_as_serialized_proto(text)
+        pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces  # type: ignore[attr-defined]
+        characters = [index for index, character in enumerate(text) for _ in character.encode()]  # by byte
+        characters.append(len(text))
+        spans: list[tuple[int, int, int]] = []
+        begin = end = len(text)
+        for piece in reversed(pieces):
+            if piece.end > piece.begin:
+                begin, end = characters[piece.begin], characters[piece.end]
+            spans.append((piece.id, begin, end))
+        return spans[::-1]
 
 
 class CachedEncoder:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.length_rules import check_n_best, max_length
-from dragoman.decoding.line_translator import LineTranslator, SourceTokens, make_batches
+from dragoman.decoding.line_translator import Attention, LineTranslator, SourceTokens, make_batches
 from dragoman.errors import DragomanError
 from dragoman.files import read_json
 from dragoman.recipe import settings_from_json
@@ -83,11 +85,16 @@ class CTranslate2Translator(LineTranslator):
         return cls(runtime, Tokenizer.load(folder / TOKENIZER_FILE), override_settings(options, decoding), languages)
 
     def search(self, sources: Iterable[SourceTokens], n_best: int) -> dict[SourceTokens, list[SearchResult]]:
-        # On a CPU larger batches gain no speed, and many small ones keep all cores busy to the end.
-        limit = CPU_BATCH_TOKENS if self.runtime.device == "cpu" else self.options.batch_tokens
-        batches = list(make_batches(sources, min(limit, self.options.batch_tokens)))
+        batches = list(make_batches(sources, self._batch_limit))
         found = zip(batches, self.search_batches(batches, n_best), strict=True)
         return {source: ranked for batch, results in found for source, ranked in zip(batch, results, strict=True)}
+
+    @property
+    def _batch_limit(self) -> int:
+        """Most tokens of a batch. On a CPU larger ones gain no speed, and many small ones keep all cores busy to the
+        end."""
+        tokens = self.options.batch_tokens
+        return min(CPU_BATCH_TOKENS, tokens) if self.runtime.device == "cpu" else tokens
 
     def search_batch(self, batch: Sequence[SourceTokens], n_best: int = 1) -> list[list[SearchResult]]:
         """The best translations of each source, searched as one batch."""
@@ -153,6 +160,24 @@ class CTranslate2Translator(LineTranslator):
             max_input_length=0,
         )
         return [list(result.log_probs) for result in scored]
+
+    def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
+        pieces = self.tokenizer.pieces
+        longest = max((len(translation) for _, translation in pairs), default=0)
+        found = self.runtime.translate_batch(
+            [self._pieces(source) for source, _ in pairs],
+            target_prefix=[[pieces[token] for token in translation] for _, translation in pairs],
+            beam_size=1,
+            max_batch_size=self._batch_limit,
+            batch_type="tokens",
+            max_input_length=0,
+            max_decoding_length=max(longest, 1),
+            return_attention=True,
+        )
+        return [
+            np.asarray(result.attention[0], np.float32).reshape(-1, len(source) - 1)[: len(translation)]
+            for result, (source, translation) in zip(found, pairs, strict=True)
+        ]
 
     def _pieces(self, source: SourceTokens) -> list[str]:
         """The pieces without the end token, which CTranslate2 adds itself."""

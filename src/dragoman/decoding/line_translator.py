@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from dragoman.corpus.cleaning import collapse_whitespace, remove_control_characters
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
@@ -69,6 +72,9 @@ class LineSegment:
 SourceTokens = tuple[int, ...]
 """The tokens of a segment, with the end token."""
 
+Attention = npt.NDArray[np.float32]
+"""Cross-attention weights, [target tokens, source tokens], both without the end token."""
+
 
 class ScoredTokens(Protocol):
     """Result of a search: the tokens of a translation without special tokens, and the score that ranks it."""
@@ -91,6 +97,10 @@ class LineTranslator(ABC):
     @abstractmethod
     def search(self, sources: Iterable[SourceTokens], n_best: int) -> Mapping[SourceTokens, Sequence[ScoredTokens]]:
         """The best translations of each distinct source, best first."""
+
+    @abstractmethod
+    def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
+        """Cross-attention of given translations."""
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from dragoman.batching.packed_batch import pack_sentences
@@ -17,7 +18,7 @@ from dragoman.decoding.ctranslate2_translator import (
     override_settings,
 )
 from dragoman.decoding.hypotheses import Hypothesis
-from dragoman.decoding.line_translator import LineTranslator, SourceTokens, make_batches
+from dragoman.decoding.line_translator import Attention, LineTranslator, SourceTokens, make_batches
 from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
@@ -77,6 +78,35 @@ class Translator(LineTranslator):
         half = len(batch) // 2
         self._batch_tokens = min(self._batch_tokens, half * len(batch[0]))
         return [*self._search(batch[:half], n_best), *self._search(batch[half:], n_best)]
+
+    def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
+        found: dict[tuple[SourceTokens, tuple[int, ...]], Attention] = {}
+        targets: dict[SourceTokens, list[tuple[int, ...]]] = {}
+        for source, target in pairs:
+            targets.setdefault(source, []).append(tuple(target))
+        for batch in make_batches(targets, self._batch_tokens):
+            batch_pairs = [(source, target) for source in batch for target in targets[source]]
+            found.update(zip(batch_pairs, self._batch_attention(batch_pairs), strict=True))
+        return [found[source, tuple(target)] for source, target in pairs]
+
+    def _batch_attention(self, pairs: Sequence[tuple[SourceTokens, tuple[int, ...]]]) -> list[Attention]:
+        """Attention of the last layer, averaged over heads, at the step that generates each token."""
+        longest = max(len(target) for _, target in pairs)
+        start, end = self._special_tokens.decoder_start_id, self._special_tokens.eos_id
+        inputs = [[start, *target, *[end] * (longest - len(target))] for _, target in pairs]
+        steps = torch.tensor(inputs, device=self._device).T  # [longest + 1, S]
+        with torch.inference_mode(), Precision.for_decoding(self._device).autocast():
+            source = pack_sentences([source for source, _ in pairs]).to(self._device)
+            state = self.model.start_decoding(source, beam=1, max_length=longest + 1, returns_attention=True)
+            weights = []
+            for tokens in steps[:-1]:
+                self.model.decode_step(tokens, state)
+                assert state.attention is not None
+                weights.append(state.attention)
+        if not weights:
+            return [np.zeros((0, len(source) - 1), np.float32) for source, _ in pairs]
+        attention = torch.stack(weights, 1).float().cpu().numpy()  # [S, longest, L]
+        return [attention[index, : len(target), : len(source) - 1] for index, (source, target) in enumerate(pairs)]
 
     @property
     def _device(self) -> torch.device:

@@ -39,7 +39,8 @@ def specification(
         options |= {"rotary_dim": a.head_size, "rotary_interleave": False, "rotary_base": ROTARY_BASE}
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(a.encoder_layers, **options),
-        transformer_spec.TransformerDecoderSpec(a.decoder_layers, **options),
+        # Alignments are the attention of the last layer, averaged over all heads, as on torch.
+        transformer_spec.TransformerDecoderSpec(a.decoder_layers, alignment_heads=a.heads, **options),
     )
     _set_layers(spec, model)
     embedding = _to_numpy(model.embedding.weight)

@@ -10,6 +10,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from dragoman.documents.html_document import HtmlDocument, visible_text
+from dragoman.documents.marked_text import MarkedText
 from dragoman.serving import language_detection
 from dragoman.serving.admission import Admission
 from dragoman.serving.disconnects import cancel_on_disconnect
@@ -22,6 +24,9 @@ from dragoman.serving.source_languages import DEFAULT_LANGUAGE, SourceLanguages
 from dragoman.serving.suggestions import StoreFullError, SuggestionStore
 from dragoman.serving.translation_service import ServedModel, TranslationService
 from dragoman.serving.worker_thread import WorkerThread
+
+MAX_QUEUED_SEGMENTS = 16
+"""Segments of a page that are translated at a time: enough to fill batches, and others are not delayed."""
 
 
 class Api:
@@ -45,7 +50,9 @@ class Api:
         self._admission.check_access(request, fields.api_key)
         texts = [fields.q] if isinstance(fields.q, str) else fields.q
         self._admission.check_length(sum(map(len, texts)))
-        languages = await self._source_languages.find(texts, fields.source, fields.target)
+        is_html = fields.format == "html"
+        samples = [await self._service.run_on_text(visible_text, text) for text in texts] if is_html else texts
+        languages = await self._source_languages.find(samples, fields.source, fields.target)
         models = [
             self._admission.select_model(language, fields.target, fields.model, len(text))
             for text, language in zip(texts, languages, strict=True)
@@ -54,7 +61,7 @@ class Api:
             request,
             asyncio.gather(
                 *(
-                    self._translate_text(model, text, fields.alternatives)
+                    (self._translate_html if is_html else self._translate_text)(model, text, fields.alternatives)
                     for model, text in zip(models, texts, strict=True)
                 )
             ),
@@ -77,6 +84,27 @@ class Api:
         best, *others = (
             "".join([sentence.ranked(rank) + sentence.glue for sentence in sentences]) for rank in range(most + 1)
         )
+        return best, others
+
+    async def _translate_html(self, model: ServedModel | None, page: str, alternatives: int) -> tuple[str, list[str]]:
+        """The same for HTML, whose segments are translated by themselves."""
+        if model is None:
+            return page, []
+        document = await self._service.run_on_text(HtmlDocument, page)
+        slots = asyncio.Semaphore(MAX_QUEUED_SEGMENTS)
+
+        async def translate(segment: MarkedText) -> list[MarkedText]:
+            async with slots:
+                return await self._service.translate_marked(model, segment, alternatives=alternatives)
+
+        segments = await asyncio.gather(*map(translate, document.segments))
+        ranks = range(max(map(len, segments), default=1))
+        best, *others = [
+            await self._service.run_on_text(
+                lambda _, rank: document.render([ranked[min(rank, len(ranked) - 1)] for ranked in segments]), page, rank
+            )
+            for rank in ranks
+        ]
         return best, others
 
     async def stream(self, request: Request) -> Response:

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator, SearchResult
-from dragoman.decoding.line_translator import SourceTokens
+from dragoman.decoding.line_translator import Attention, SourceTokens
 
 MAX_BATCH_SENTENCES = 64
 """Larger batches add latency, and on a CPU hardly any throughput."""
@@ -65,6 +65,12 @@ class RequestBatcher:
         loop = asyncio.get_running_loop()
         [scores] = await loop.run_in_executor(self._executor, self.translator.log_probabilities, [(source, target)])
         return scores
+
+    async def attention(self, source: SourceTokens, target: Sequence[int]) -> Attention:
+        """Cross-attention of a translation."""
+        loop = asyncio.get_running_loop()
+        [weights] = await loop.run_in_executor(self._executor, self.translator.attention, [(source, target)])
+        return weights
 
     async def _translate_queue(self) -> None:
         """Translate batch after batch until the queue is empty."""

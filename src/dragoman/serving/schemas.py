@@ -40,8 +40,8 @@ class TranslateRequest(_Request):
     """Language of the text; `auto` detects it."""
     target: LanguageCode
     """Language of the translation."""
-    format: Literal["text"] = "text"
-    """Only plain text is supported, not HTML."""
+    format: Literal["text", "html"] = "text"
+    """With `html`, only the text of the page or fragment is translated; tags stay around the right words."""
     alternatives: AlternativesCount = 0
     """Number of alternative translations, at most the beam size minus one."""
     model: str | None = None

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from dragoman.corpus.language_codes import same_language
 from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.decoding.alignment import AlignmentLink, TokenizedPair
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.line_translator import (
     MAX_SEGMENT_TOKENS,
@@ -21,9 +22,11 @@ from dragoman.decoding.line_translator import (
     split_line,
     to_single_line,
 )
+from dragoman.decoding.sentence_splitting import Segment, split_sentences
+from dragoman.documents.marked_text import MarkedText
+from dragoman.documents.marked_translation import join_sentences, sentences_with_tags
 from dragoman.serving import protected_spans
 from dragoman.serving.request_batcher import RequestBatcher
-from dragoman.serving.sentence_splitting import Segment, split_sentences
 from dragoman.serving.worker_thread import WorkerThread
 
 MAX_QUEUED_PER_TEXT = 32
@@ -159,6 +162,40 @@ class TranslationService:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def translate_marked(
+        self, model: ServedModel, text: MarkedText, *, alternatives: int = 0
+    ) -> list[MarkedText]:
+        """Translate a text with inline markup: the best translation, and alternatives of its sentences."""
+        sentences = [sentence async for sentence in self.stream(model, text.text, alternatives=alternatives)]
+        segments = [Segment(sentence.source, sentence.glue) for sentence in sentences]
+        ranks = range(1 + max((len(sentence.alternatives) for sentence in sentences), default=0))
+        with_tags = set(sentences_with_tags(text, segments))
+        pairs = dict.fromkeys(
+            (sentence.source, sentence.ranked(rank))
+            for sentence in sentences
+            if sentence.source in with_tags
+            for rank in ranks
+        )
+        links = {pair: await self._align(model, *pair) for pair in pairs}
+        return [
+            await self.run_on_text(
+                lambda _, rank: join_sentences(
+                    text, segments, [sentence.ranked(rank) for sentence in sentences], links
+                ),
+                text.text,
+                rank,
+            )
+            for rank in ranks
+        ]
+
+    async def _align(self, model: ServedModel, source: str, translation: str) -> list[AlignmentLink]:
+        tokenizer = model.batcher.translator.tokenizer
+        pair = await self.run_on_text(lambda text: TokenizedPair.encode(tokenizer, text, translation), source)
+        if pair.is_too_long:
+            return pair.link_in_order()
+        attention = await model.batcher.attention(*pair.tokens)
+        return await self.run_on_text(lambda _: pair.link(attention), source)
 
     async def _translate_segment(
         self, model: ServedModel, segment: Segment, alternatives: int, with_confidence: bool

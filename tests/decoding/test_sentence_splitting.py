@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.serving.sentence_splitting import MAX_SENTENCE_CHARACTERS, join_segments, split_sentences
+from dragoman.decoding.sentence_splitting import MAX_SENTENCE_CHARACTERS, join_segments, split_sentences
 
 ALPHABET = "aZ é1.!?…。 \t\n\r\u2028\"'«(日"
 
