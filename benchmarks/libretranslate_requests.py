@@ -8,6 +8,7 @@ from typing import Any
 
 ENGLISH = "The teacher reads a very long book in the garden this evening."
 GERMAN = "Der Lehrer liest am Abend ein sehr langes Buch im Garten."
+HTML = f'<p>{ENGLISH} <a href="https://a.example">#book</a></p>'
 BASE = {"q": ENGLISH, "source": "en", "target": "de"}
 AUTO = {**BASE, "source": "auto"}
 TEXT_FILE = ("letter.txt", b"The dog.\n", "text/plain")
@@ -63,6 +64,12 @@ EXCHANGES = (
     RecordedExchange("list", _json(q=[ENGLISH, "Two."]), 200, {"translatedText": ["str"]}),
     RecordedExchange("null format and key", _json(format=None, api_key=None), 200, TRANSLATED),
     RecordedExchange("empty format and key", _json(format="", api_key=""), 200, TRANSLATED),
+    RecordedExchange("HTML as JSON", _json(q=HTML, format="html"), 200, TRANSLATED),
+    RecordedExchange("HTML as a form", _post("/translate", data={**BASE, "q": HTML, "format": "html"}), 200,
+                     TRANSLATED),
+    RecordedExchange("list of HTML in languages to detect",
+                     _post("/translate", json={**AUTO, "q": [HTML, "Hi."], "format": "html"}), 200,
+                     {"translatedText": ["str"], "detectedLanguage": DETECTIONS}),
     RecordedExchange("unknown fields", _json(secret="x", apiKey="y"), 200, TRANSLATED),
     RecordedExchange("upper-case codes", _json(source="EN", target="DE"), 200, TRANSLATED),
     RecordedExchange("same language", _json(target="en"), 200, TRANSLATED),
