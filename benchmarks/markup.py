@@ -20,7 +20,7 @@ import httpx
 
 from benchmarks.command_line import make_parser
 from benchmarks.reporting import Figure, print_figures
-from benchmarks.serve import serving
+from benchmarks.running_server import serving
 from dragoman.corpus import demo
 from dragoman.corpus.demo.lexicon import load_lexicon
 from dragoman.decoding.model_choice import find_model

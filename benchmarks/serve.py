@@ -9,12 +9,8 @@ checked with a small model that is trained for some steps, or with a given model
 
 import argparse
 import asyncio
-import contextlib
-import json
 import random
 import re
-import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,23 +18,22 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import ctranslate2
 import httpx
-import psutil
 import sentencepiece
 
-from benchmarks.command_line import dragoman_command, make_parser
+from benchmarks.command_line import make_parser
 from benchmarks.hostile_texts import as_files, make_files, make_texts
 from benchmarks.reporting import Figure, print_figures
+from benchmarks.running_server import TIMEOUT_S, fields, serving
+from benchmarks.server_load import measure_load
 from benchmarks.toy_models import make_random_model, make_trained_model
 from dragoman.corpus import demo
-from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.model_choice import find_model
-from dragoman.decoding.sentence_splitting import split_sentences
 from dragoman.export.exporter import export
 from dragoman.serving.limits import Limits
 from dragoman.settings import DecodingSettings
@@ -51,17 +46,6 @@ WORDS = 20
 """Words of each sentence in the measurement of speed."""
 TRANSLATION_TOKENS = 31
 """Tokens of the translation of such a sentence by the model with random weights."""
-SCORE_TOLERANCE = 0.02
-"""int8 rounds differently in other batches: of two translations whose scores differ by less, either may be returned.
-As a part of the score; 0.05 if that is more."""
-COMPARED_BATCHES = 120
-REGULAR_CLIENTS = 12
-WAYS = ("JSON", "list", "form", "multipart", "file")
-"""Ways in which regular clients send texts."""
-TIMEOUT_S = 120.0
-REQUEST_HEAD = (
-    "POST /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-)
 SECTIONS = ("speed", "load", "hostile", "fuzz")
 HOSTILE_CLIENTS = 4
 HOSTILE_PATIENCE_S = 3.0
@@ -101,26 +85,6 @@ def measure(folder: Path, options: argparse.Namespace) -> Iterator[Figure]:
         yield from asyncio.run(fuzz(small))
 
 
-@contextlib.asynccontextmanager
-async def serving(model: Path) -> AsyncIterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """A server in its own process: its URL, and the process."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(dragoman_command("serve", model, "--port", str(port), "--timeout", str(TIMEOUT_S)))
-    try:
-        async with httpx.AsyncClient() as client:
-            while True:
-                with contextlib.suppress(httpx.TransportError):
-                    await client.get(f"http://127.0.0.1:{port}/health")
-                    break
-                await asyncio.sleep(0.1)
-        yield f"http://127.0.0.1:{port}", process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-
-
 def make_sentences(seed: int) -> Iterator[str]:
     """Sentences of exactly 20 words, all different, so that none is cached. No digits: the server protects numbers."""
     rng = random.Random(seed)
@@ -138,10 +102,6 @@ async def translate_in_turn(client: httpx.AsyncClient, url: str, texts: list[str
     """The requests of one client, one after the other."""
     for text in texts:
         await translate(client, url, text)
-
-
-def fields(text: str) -> dict[str, str]:
-    return {"q": text, "source": "en", "target": "de"}
 
 
 async def measure_speed(model: Path, rounds: int) -> list[Figure]:
@@ -179,219 +139,6 @@ async def measure_speed(model: Path, rounds: int) -> list[Figure]:
         Figure(f"throughput of {CLIENTS} clients against one at a time", f"{speedup:.2f} x", "at least 3", speedup),
         Figure(f"p95 latency of a {WORDS}-word sentence, idle server against the library", text, "at most 1.3", ratio),
     ]
-
-
-async def measure_load(model: Path, seconds: float) -> list[Figure]:
-    """Regular and hostile clients at the same time. Answers to the regular ones are compared with the library's."""
-    reference = LibraryReference(model)
-    counts: Counter[str] = Counter()
-    memory_bytes: list[int] = []
-    async with serving(model) as (url, process), httpx.AsyncClient(limits=httpx.Limits(max_connections=100)) as client:
-        ends_at = time.monotonic() + seconds
-        regular = [
-            until_server_ends(regular_client(client, url, reference, counts, ends_at, seed), counts)
-            for seed in range(REGULAR_CLIENTS)
-        ]
-        hostile = [
-            until_server_ends(work(client, url, counts, ends_at), counts)
-            for work in (invalid_client, oversized_client, slow_client, disconnecting_client)
-            for _ in range(2)
-        ]
-        await asyncio.gather(*regular, *hostile, sample_memory(process, memory_bytes, ends_at))
-        crashes = int(process.poll() is not None)
-    batch_dependent = {kind: reference.count_batch_dependent(model, kind) for kind in ("int8", "float32")}
-    fifth = len(memory_bytes) // 5  # Caches fill in the first fifth.
-    early, late = (
-        statistics.median(part or memory_bytes) for part in (memory_bytes[fifth : 2 * fifth], memory_bytes[-fifth:])
-    )
-    growth = late / early - 1
-    hostile_requests = sum(counts[kind] for kind in ("invalid", "oversized", "slow", "disconnected"))
-    load = f"{seconds / 60:.3g} minutes of mixed load"
-    return [
-        Figure(f"{load}: requests of regular clients", f"{counts['regular']:,}", "", counts["regular"]),
-        Figure(f"{load}: requests of hostile clients", f"{hostile_requests:,}", "", hostile_requests),
-        Figure("wrong answers", str(counts["wrong"]), "0", counts["wrong"]),
-        Figure(
-            "sentences with another translation of about the same score, because int8 rounds by batch",
-            f"{counts['tie']} of {counts['sentences']:,}",
-            "",
-            counts["tie"],
-        ),
-        *(
-            Figure(
-                f"the library alone, {compute_type}: translations that differ between batches",
-                f"{different} of {compared:,}",
-                "0" if compute_type == "float32" else "",
-                different,
-            )
-            for compute_type, (different, compared) in batch_dependent.items()
-        ),
-        Figure("5xx answers to regular clients", str(counts["5xx"]), "0", counts["5xx"]),
-        Figure("wrong status codes for hostile clients", str(counts["wrong status"]), "0", counts["wrong status"]),
-        Figure("crashes", str(crashes), "0", crashes),
-        Figure("requests without an answer", str(counts["unanswered"]), "0", counts["unanswered"]),
-        Figure("memory growth", f"{growth:.1%} ({early / 1e6:.0f} to {late / 1e6:.0f} MB)", "under 5 %", growth),
-    ]
-
-
-async def until_server_ends(work: Coroutine[object, object, None], counts: Counter[str]) -> None:
-    """Run a client, which ends early if it gets no answer."""
-    try:
-        await work
-    except (httpx.TransportError, OSError):
-        counts["unanswered"] += 1
-
-
-class LibraryReference:
-    """The library's translations of sentences, without a server."""
-
-    def __init__(self, model: Path) -> None:
-        self.translator = CTranslate2Translator.load(model, "cpu")
-        sentences = [english for english, _ in demo.generate(3000, seed=4, valid=1, test=1).train]
-        # The server protects numbers and splits lines into sentences; the library does not. Leave such lines out.
-        digits = re.compile(r"\d")
-        sentences = [text for text in sentences if not digits.search(text) and len(split_sentences(text)) == 1]
-        self.best = dict(zip(sentences, self.translator.translate_scored(sentences), strict=True))
-
-    def is_tie(self, text: str, translation: str) -> bool:
-        """True if the model gives a translation about the score of the best one."""
-        best = self.best[text].score
-        return self._score(text, translation) > best - max(0.05, SCORE_TOLERANCE * abs(best))
-
-    def _score(self, text: str, translation: str) -> float:
-        tokenizer = self.translator.tokenizer
-        source = (*tokenizer.encode(text), tokenizer.eos_id)
-        [log_probabilities] = self.translator.log_probabilities([(source, tokenizer.encode(translation))])
-        length_penalty = ((5 + len(log_probabilities)) / 6) ** self.translator.options.length_penalty
-        return sum(log_probabilities) / length_penalty
-
-    def count_batch_dependent(self, model: Path, compute_type: str) -> tuple[int, int]:
-        """Number of the library's translations that differ between batches, and of all that were compared."""
-        runtime = ctranslate2.Translator(str(model), "cpu", compute_type=compute_type)
-        own = self.translator
-        assert own.languages is not None
-        translator = CTranslate2Translator(runtime, own.tokenizer, own.options, own.languages)
-        sources = {text: (*own.tokenizer.encode(text), own.tokenizer.eos_id) for text in self.best}
-        alone = {source: found[0].tokens for source, found in translator.search(sources.values(), 1).items()}
-        rng = random.Random(3)
-        different = compared = 0
-        for _ in range(COMPARED_BATCHES):
-            batch = rng.sample(list(sources.values()), rng.choice([1, 2, 5, 20, 40]))
-            found = translator.search_batch(batch)
-            different += sum(ranked[0].tokens != alone[source] for source, ranked in zip(batch, found, strict=True))
-            compared += len(batch)
-        return different, compared
-
-
-async def regular_client(
-    client: httpx.AsyncClient,
-    url: str,
-    reference: "LibraryReference",
-    counts: Counter[str],
-    ends_at: float,
-    seed: int,
-) -> None:
-    rng = random.Random(seed)
-    sentences = list(reference.best)
-    while time.monotonic() < ends_at:
-        texts = rng.sample(sentences, rng.choice([1, 1, 1, 5, 20]))
-        status, lines = await send_regular(client, url, texts, rng.choice(WAYS))
-        counts["regular"] += 1
-        if status >= 500:
-            counts["5xx"] += 1
-        else:
-            differing = [pair for pair in zip(texts, lines, strict=False) if reference.best[pair[0]].text != pair[1]]
-            ties = sum(reference.is_tie(text, line) for text, line in differing)
-            counts["tie"] += ties
-            counts["wrong"] += len(lines) != len(texts) or ties < len(differing)
-            counts["sentences"] += len(lines)
-        await asyncio.sleep(rng.random() * 0.1)
-
-
-async def send_regular(client: httpx.AsyncClient, url: str, texts: list[str], way: str) -> tuple[int, list[str]]:
-    """Send texts in one of the ways of LibreTranslate's clients. Returns the status and the translations."""
-    text = "\n\n".join(texts)
-    if way == "file":
-        form: dict[str, Any] = {"files": {"file": ("a.txt", text.encode())}, "data": {"source": "en", "target": "de"}}
-        answer = await client.post(f"{url}/translate_file", timeout=TIMEOUT_S, **form)
-        if answer.is_success:
-            answer = await client.get(answer.json()["translatedFileUrl"], timeout=TIMEOUT_S)
-        return answer.status_code, answer.text.split("\n\n")
-    content: dict[str, dict[str, Any]] = {
-        "JSON": {"json": fields(text)},
-        "list": {"json": {**fields(""), "q": texts}},
-        "form": {"data": fields(text)},
-        "multipart": {"files": {name: (None, value) for name, value in fields(text).items()}},
-    }
-    answer = await client.post(f"{url}/translate", timeout=TIMEOUT_S, **content[way])
-    translated = answer.json().get("translatedText")
-    return answer.status_code, translated if way == "list" else str(translated).split("\n\n")
-
-
-async def expect_status(
-    client: httpx.AsyncClient, url: str, counts: Counter[str], kind: str, status: int, **request: object
-) -> None:
-    answer = await client.post(f"{url}/translate", timeout=TIMEOUT_S, **request)
-    counts[kind] += 1
-    counts["wrong status"] += answer.status_code != status
-
-
-async def invalid_client(client: httpx.AsyncClient, url: str, counts: Counter[str], ends_at: float) -> None:
-    """Sends bodies that are not valid JSON, not a valid form, or not a valid request."""
-    wrong = [{**fields("x"), "q": 1}, {**fields("x"), "source": "xx"}, {**fields("x"), "target": "../../etc"}]
-    bodies = [b"{", b"\xff\xfe", b"[]", b"{}", b"[" * 50_000, *(json.dumps(body).encode() for body in wrong)]
-    headers = {"content-type": "application/json"}
-    forms = [b"", b"--b", b"--b\r\n" + b"a: b\r\n" * 10_000, b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\n']
-    form_headers = {"content-type": "multipart/form-data; boundary=b"}
-    while time.monotonic() < ends_at:
-        for body in bodies:
-            await expect_status(client, url, counts, "invalid", 400, content=body, headers=headers)
-        for form in forms:
-            await expect_status(client, url, counts, "invalid", 400, content=form, headers=form_headers)
-        await asyncio.sleep(0.2)
-
-
-async def oversized_client(client: httpx.AsyncClient, url: str, counts: Counter[str], ends_at: float) -> None:
-    """Sends bodies larger than the limit."""
-    while time.monotonic() < ends_at:
-        with contextlib.suppress(httpx.TransportError):  # The server may close before it has read the whole body.
-            await expect_status(client, url, counts, "oversized", 413, json=fields("x" * 5_000_000))
-        await asyncio.sleep(0.5)
-
-
-async def slow_client(_: httpx.AsyncClient, url: str, counts: Counter[str], ends_at: float) -> None:
-    """Sends the beginning of a body, and then nothing."""
-    port = int(url.rpartition(":")[2])
-    while time.monotonic() < ends_at:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(REQUEST_HEAD.format(path="translate", length=500).encode() + b"{")
-        status = await reader.readline()
-        counts["slow"] += 1
-        counts["wrong status"] += b" 408 " not in status
-        writer.close()
-
-
-async def disconnecting_client(_: httpx.AsyncClient, url: str, counts: Counter[str], ends_at: float) -> None:
-    """Sends a large request and disconnects before the answer."""
-    rng = random.Random(5)
-    port = int(url.rpartition(":")[2])
-    while time.monotonic() < ends_at:
-        text = " ".join(f"The teacher reads book number {rng.random()}." for _ in range(100))
-        body = json.dumps(fields(text)).encode()
-        path = rng.choice(["translate", "stream"])
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(REQUEST_HEAD.format(path=path, length=len(body)).encode() + body)
-        await writer.drain()
-        await asyncio.sleep(rng.random() * 0.1)
-        writer.close()
-        counts["disconnected"] += 1
-        await asyncio.sleep(0.3)
-
-
-async def sample_memory(process: "subprocess.Popen[bytes]", memory_bytes: list[int], ends_at: float) -> None:
-    while time.monotonic() < ends_at and process.poll() is None:
-        memory_bytes.append(psutil.Process(process.pid).memory_info().rss)
-        await asyncio.sleep(1)
 
 
 def make_hostile_requests(limits: Limits) -> tuple[int, list[tuple[str, str, dict[str, Any]]]]:

@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 from benchmarks.reporting import Figure
-from benchmarks.serve import measure_load
+from benchmarks.server_load import measure_load
 
 from ..models import LINES
 from ..serving.conftest import exports  # noqa: F401 (a fixture)
