@@ -340,6 +340,13 @@ def test_tags_in_html_do_not_change_its_translation(client: TestClient) -> None:
         assert answer.count("<b>") == answer.count("</b>") == 1
 
 
+def test_tags_in_plain_text_stay_around_words_of_the_whole_sentence(client: TestClient) -> None:
+    marked = f"<b>{LINES[0].replace(' ', ' <i>', 1)}</i></b>"
+    answer = translate(client, marked)["translatedText"]
+    assert answer == translate(client, marked, format="html")["translatedText"]
+    assert re.sub("<[^>]*>", "", answer) == translate(client, LINES[0])["translatedText"]
+
+
 def test_alternatives_of_html_have_all_tags(client: TestClient) -> None:
     answer = translate(client, f"<p>{LINES[0].replace(' ', ' <br> ', 1)}</p>", format="html", alternatives=2)
     assert answer["alternatives"]

@@ -24,6 +24,7 @@ from dragoman.decoding.line_translator import (
     to_single_line,
 )
 from dragoman.decoding.sentence_splitting import Segment, split_sentences
+from dragoman.documents.html_document import HtmlDocument
 from dragoman.documents.marked_text import MarkedText
 from dragoman.documents.marked_translation import join_sentences, sentences_with_tags
 from dragoman.errors import DragomanError
@@ -100,7 +101,7 @@ class TranslationService:
         for folder in folders:
             translator = CTranslate2Translator.load(folder, threads=threads)
             assert translator.languages is not None
-            name = self._unique_name(folder.resolve().name)
+            name = _unique_name(folder.resolve().name, {model.name for model in self.models})
             batcher = RequestBatcher(translator, self._executor, partial(on_batch, name))
             self.models.append(ServedModel(name, translator.languages.source, translator.languages.target, batcher))
         self._glossaries: dict[tuple[str, str], Glossary] = {}
@@ -114,11 +115,6 @@ class TranslationService:
         except UnknownDirectionError as error:
             raise DragomanError(f"{file.path} is for no model here. {error}") from None
         self._glossaries[model.source, model.target] = read_glossary(file.path, languages)
-
-    def _unique_name(self, name: str) -> str:
-        used = {model.name for model in self.models}
-        candidates = (name if number == 1 else f"{name}-{number}" for number in range(1, len(used) + 2))
-        return next(candidate for candidate in candidates if candidate not in used)
 
     @property
     def routes(self) -> list[ServedModel]:
@@ -229,10 +225,21 @@ class TranslationService:
         for alternative in translation.alternatives:
             if not await self.run_on_text(protected_spans.changed_spans, sentence, alternative):
                 return _SentenceTranslation(alternative)
+        if (text := await self._translate_tagged(model, sentence, changed)) is not None:
+            return _SentenceTranslation(text)
         text = await self._translate_around(model, sentence, changed)
         if await self.run_on_text(protected_spans.changed_spans, sentence, text):
             text = await self._translate_around(model, sentence, protected_spans.find_all(sentence))
         return _SentenceTranslation(text)
+
+    async def _translate_tagged(self, model: ServedModel, sentence: str, changed: Collection[str]) -> str | None:
+        """Translate a sentence with tags as HTML; None if it has none, or if that changes its protected spans."""
+        if not any(span.startswith("<") for span in changed):
+            return None
+        document = HtmlDocument(sentence)
+        texts = [(await self.translate_marked(model, segment))[0] for segment in document.segments]
+        text = document.render(texts)
+        return None if await self.run_on_text(protected_spans.changed_spans, sentence, text) else text
 
     async def _translate_around(self, model: ServedModel, sentence: str, spans: Collection[str]) -> str:
         """Translate the parts between protected spans separately, and copy the spans."""
@@ -276,6 +283,12 @@ class TranslationService:
 
 def _find_terms(sentence: str, glossary: Glossary) -> list[Term]:
     return glossary.find_terms(sentence)
+
+
+def _unique_name(name: str, used: Collection[str]) -> str:
+    """The name, or with a number if another model has it."""
+    candidates = (name if number == 1 else f"{name}-{number}" for number in range(1, len(used) + 2))
+    return next(candidate for candidate in candidates if candidate not in used)
 
 
 def _encode(sentence: str, tokenizer: Tokenizer) -> tuple[list[LineSegment], list[SourceTokens]]:
