@@ -3,8 +3,6 @@
 All of them stream: memory is bounded by a block and the longest line.
 """
 
-import contextlib
-import html
 import json
 import re
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from dragoman.character_references import decode_references
 from dragoman.corpus.compression import CompressedFileError
 from dragoman.corpus.language_codes import find_language
 from dragoman.corpus.sources import Languages
@@ -192,9 +191,7 @@ def read_sgm(source: Path, target: Path, encoding: str | None = None) -> PairIte
 
 
 def _segment_line(segment: bytes) -> bytes:
-    text = segment.decode("utf-8", "surrogateescape")
-    with contextlib.suppress(ValueError):  # A character reference of thousands of digits: stays as it is.
-        text = html.unescape(text)
+    text = decode_references(segment.decode("utf-8", "surrogateescape"))
     return encode_line(text.strip(" \t\r\n"))
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import psutil
 import torch
 
+from dragoman.text_lines import split_lines
+
 CGROUPS = Path("/sys/fs/cgroup")
 FULL_SHARE = 0.8
 """Part of the cores in use from which processes wait for each other."""
@@ -25,7 +27,7 @@ def available_cores() -> float:
 def _cgroup_quotas() -> list[float]:
     """Quota in cores, if there is one."""
     quotas = []
-    for line in _read(Path("/proc/self/cgroup")).splitlines():
+    for line in split_lines(_read(Path("/proc/self/cgroup"))):
         _, controllers, group = line.split(":", 2)
         if controllers == "":
             quota, _, period = _read(CGROUPS / group.lstrip("/") / "cpu.max").partition(" ")
@@ -41,7 +43,7 @@ def _cgroup_quotas() -> list[float]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii").strip()
+        return path.read_bytes().decode("ascii").strip()
     except OSError:
         return ""
 

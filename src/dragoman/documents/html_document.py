@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate, chain
 
+from dragoman.character_references import decode_references
 from dragoman.documents.html_tokens import HtmlToken, TokenKind, read_tokens
 from dragoman.documents.marked_text import InlineTag, MarkedText
 
@@ -105,7 +106,7 @@ def visible_text(page: str) -> str:
 
 
 def _has_text(token: HtmlToken) -> bool:
-    return token.kind is TokenKind.TEXT and bool(html.unescape(token.source).strip())
+    return token.kind is TokenKind.TEXT and bool(decode_references(token.source).strip())
 
 
 def _join_untranslated(tokens: Iterator[HtmlToken]) -> Iterator[HtmlToken]:
@@ -151,7 +152,7 @@ class _TextBuilder:
         self._pairs = _pair_tags(tokens)
         untranslated = self._find_untranslated_links()
         texts = [
-            html.unescape(token.source) if token.kind is TokenKind.TEXT and index not in untranslated else ""
+            decode_references(token.source) if token.kind is TokenKind.TEXT and index not in untranslated else ""
             for index, token in enumerate(tokens)
         ]
         self.has_letters = any(map(str.isalpha, chain.from_iterable(texts)))
@@ -170,7 +171,7 @@ class _TextBuilder:
         for start, end in self._pairs.items():
             if self._tokens[start].name == "a" and 0 < end - start <= MAX_LINK_TOKENS:
                 texts = (token.source for token in self._tokens[start:end] if token.kind is TokenKind.TEXT)
-                if _UNTRANSLATED_LINK.fullmatch(html.unescape("".join(texts))):
+                if _UNTRANSLATED_LINK.fullmatch(decode_references("".join(texts))):
                     found.update(range(start, end))
         return found
 
@@ -258,7 +259,7 @@ class _TextBuilder:
                 self._add_space()
                 self._open_tag(_Markup(part, parent=self._parent, replaces_space=True), 1)
             else:
-                self._add_collapsed(_SPACES.sub(" ", html.unescape(part)))
+                self._add_collapsed(_SPACES.sub(" ", decode_references(part)))
 
     def _add_collapsed(self, text: str) -> None:
         after_space = not self._characters or self._characters[-1] in " \n"

@@ -19,6 +19,7 @@ from dragoman.documents.document import Document, decode_text, has_words
 from dragoman.documents.inline_tree import InlineBuilder, InlineText, write_inline
 from dragoman.documents.line_wrapping import wrap_evenly
 from dragoman.documents.marked_text import MarkedText
+from dragoman.text_lines import split_lines
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _FRONT_MATTER = re.compile(r"(?:---|\+\+\+)[ \t]*")
@@ -107,7 +108,7 @@ class _Block:
             translation = translations.get(id(stretch), stretch.inline.marked)
             if translation != stretch.inline.marked or any(tags is stretch.tags for tags in with_new_images):
                 spans = self.spans[stretch.first_line : stretch.first_line + stretch.lines]
-                yield spans[0][0], spans[-1][1], self._join(stretch.render(translation).split("\n"), spans, source)
+                yield spans[0][0], spans[-1][1], self._join(split_lines(stretch.render(translation)), spans, source)
 
     def _join(self, lines: list[str], spans: list[tuple[int, int]], source: str) -> str:
         """Lines with what stood between the lines of the source: line ends, indents and marks of quotations."""
@@ -166,7 +167,7 @@ class _BlockReader:
                         begin, cell_end = self._find_cell(line, token.content, cell_end if line == row else 0)
                         row, spans = line, [(self._starts[line] + begin, self._starts[line] + cell_end)]
                     else:
-                        spans = list(self._find_lines(token.content.split("\n"), line))
+                        spans = list(self._find_lines(split_lines(token.content), line))
                     reader = _InlineReader(token.content, markdown, environment.get("references", {}))
                     reader.read(token.children or [])
                     yield _Block(kind, spans, reader.finish(), reader.descriptions)

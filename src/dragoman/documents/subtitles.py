@@ -1,21 +1,21 @@
 """Subtitles: SubRip (SRT) and WebVTT."""
 
-import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dragoman.character_references import decode_references
 from dragoman.documents.document import Document, UnreadableError, decode_text, has_words
 from dragoman.documents.inline_tree import InlineBuilder, InlineText, write_inline
 from dragoman.documents.line_wrapping import wrap_evenly
 from dragoman.documents.marked_text import MarkedText
+from dragoman.text_lines import split_lines
 
 _TIME = r"(?:\d+:)?\d{1,2}:\d{2}[,.]\d{1,3}"
 _TIMING = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\n]*")
 # Tags of WebVTT and SubRip, and override codes such as {\an8}.
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[a-zA-Z]*+)[^<>\n]*+>|\{\\[^{}\n]*+\}")
 # Short ones: `html` refuses to read numbers of thousands of digits.
-_ENTITY = re.compile(r"&(?:\w{1,8}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _DASH = re.compile(r"\s*[-–—]")
 
@@ -32,7 +32,7 @@ class _CueText:
 
     def render(self, translation: MarkedText, is_vtt: bool) -> list[str]:
         wrapped = MarkedText(wrap_evenly(translation.text, self.lines), translation.tags)
-        return write_inline(self.inline.nest(wrapped), self.tags, _escape_vtt if is_vtt else _escape_srt).split("\n")
+        return split_lines(write_inline(self.inline.nest(wrapped), self.tags, _escape_vtt if is_vtt else _escape_srt))
 
 
 def parse_srt(content: bytes) -> Document:
@@ -99,7 +99,7 @@ def _read_tags(text: str, is_vtt: bool) -> InlineBuilder:
     position = 0
     for match in [*_TAG.finditer(text), None]:
         part = text[position : match.start() if match else None].replace("\n", " ")
-        builder.add_text(_ENTITY.sub(lambda entity: html.unescape(entity.group()), part) if is_vtt else part)
+        builder.add_text(decode_references(part) if is_vtt else part)
         if match is None:
             return builder
         position = match.end()
