@@ -217,9 +217,8 @@ def make_word(texts: list[str]) -> bytes:
 
 
 def read_word(content: bytes) -> list[str]:
-    """The texts of the paragraphs that have something bold."""
-    paragraphs = docx.Document(io.BytesIO(content)).paragraphs
-    return [paragraph.text for paragraph in paragraphs if any(run.bold for run in paragraph.runs)]
+    """The texts of the paragraphs."""
+    return [paragraph.text for paragraph in docx.Document(io.BytesIO(content)).paragraphs]
 
 
 DOCUMENTS: dict[str, tuple[Callable[[list[str]], bytes], Callable[[bytes], list[str]]]] = {
