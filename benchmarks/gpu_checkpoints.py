@@ -16,7 +16,7 @@ from benchmarks.reporting import Figure
 from dragoman.events import CheckpointSaved, Event, StepDone
 from dragoman.run_folder import RunFolder
 
-RECIPE, STEPS, SAVE_EVERY = "transformer-base", 800, 200
+RECIPE, STEPS, SAVE_EVERY = "transformer-base", 1600, 400
 SETTINGS = (
     f"training.steps={STEPS}", f"checkpoint.every={SAVE_EVERY}", f"evaluation.every={NEVER}", "evaluation.bleu=false"
 )  # fmt: skip
