@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
@@ -10,6 +9,7 @@ from dragoman.corpus.sources import Languages
 from dragoman.documents.document import Document, UnreadableError
 from dragoman.documents.formats import parse
 from dragoman.documents.marked_text import MarkedText
+from dragoman.serving.ordered_tasks import run_in_order
 from dragoman.serving.translation_service import ServedModel, TranslationService
 from dragoman.serving.worker_thread import WorkerThread
 
@@ -48,7 +48,8 @@ class DocumentTranslator:
         document = await self.parse(content, extension, languages)
         translations: list[MarkedText] = []
         on_progress(0, len(document.segments))
-        async for translation in self._translate_segments(model, document.segments):
+        work = (self._translate_segment(model, segment) for segment in document.segments)
+        async for translation in run_in_order(work, MAX_QUEUED_SEGMENTS):
             translations.append(translation)
             on_progress(len(translations), len(document.segments))
         return await self.run(document.render, translations)
@@ -71,23 +72,6 @@ class DocumentTranslator:
             yield {"error": str(error)}
         finally:
             work.cancel()
-
-    async def _translate_segments(self, model: ServedModel, segments: list[MarkedText]) -> AsyncIterator[MarkedText]:
-        """Translations in order; a few segments at a time are in the queue."""
-        remaining = iter(segments)
-        tasks: deque[asyncio.Task[MarkedText]] = deque()
-        try:
-            while True:
-                while len(tasks) < MAX_QUEUED_SEGMENTS and (segment := next(remaining, None)) is not None:
-                    tasks.append(asyncio.create_task(self._translate_segment(model, segment)))
-                if not tasks:
-                    return
-                yield await tasks[0]
-                tasks.popleft()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _translate_segment(self, model: ServedModel, segment: MarkedText) -> MarkedText:
         return (await self._service.translate_marked(model, segment))[0]

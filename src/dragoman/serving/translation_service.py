@@ -1,10 +1,9 @@
 """Translation of texts, independent of HTTP: models by language pair, and texts split into sentences."""
 
-import asyncio
 import math
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from dragoman.documents.marked_translation import join_sentences, sentences_with
 from dragoman.errors import DragomanError
 from dragoman.serving import protected_spans
 from dragoman.serving.model_routes import ServedModel, UnknownDirectionError, find_route, find_routes
+from dragoman.serving.ordered_tasks import run_in_order
 from dragoman.serving.request_batcher import RequestBatcher
 from dragoman.serving.worker_thread import WorkerThread
 
@@ -144,21 +144,12 @@ class TranslationService:
         self, model: ServedModel, text: str, *, alternatives: int = 0, with_confidence: bool = False
     ) -> AsyncIterator[TranslatedSentence]:
         """Translate a text; yields its sentences in order, each as soon as it and those before it are ready."""
-        segments = iter(await self.run_on_text(split_sentences, text))
-        tasks: deque[asyncio.Task[TranslatedSentence]] = deque()
-        try:
-            while True:
-                while len(tasks) < MAX_QUEUED_PER_TEXT and (segment := next(segments, None)) is not None:
-                    coroutine = self._translate_segment(model, segment, alternatives, with_confidence)
-                    tasks.append(asyncio.create_task(coroutine))
-                if not tasks:
-                    return
-                yield await tasks[0]
-                tasks.popleft()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        segments = await self.run_on_text(split_sentences, text)
+        work = (self._translate_segment(model, segment, alternatives, with_confidence) for segment in segments)
+        # Closed at once if the reader stops early: what is in progress must not go on.
+        async with aclosing(run_in_order(work, MAX_QUEUED_PER_TEXT)) as sentences:
+            async for sentence in sentences:
+                yield sentence
 
     async def translate_marked(
         self, model: ServedModel, text: MarkedText, *, alternatives: int = 0
