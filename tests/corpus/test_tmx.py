@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.corpus import tmx as tmx_reader
+from dragoman.corpus import xml_pairs
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tmx import read_tmx
 from dragoman.errors import CorpusError
@@ -140,6 +140,6 @@ def test_memory_use_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 
 def test_a_very_long_segment_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tmx_reader, "MAX_LINE_BYTES", 1 << 10)
+    monkeypatch.setattr(xml_pairs, "MAX_LINE_BYTES", 1 << 10)
     with pytest.raises(CorpusError, match="a segment is longer"):
         pairs_of_tmx(tmp_path, tmx(unit(en="a" * 5000, de="b")))

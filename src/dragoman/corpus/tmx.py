@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dragoman.corpus.language_codes import find_language
-from dragoman.corpus.line_formats import MAX_LINE_BYTES, PairIterator, encode_line
+from dragoman.corpus.line_formats import PairIterator, encode_line
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.xml_pairs import XML_LANG, Pair, parse_pairs
+from dragoman.corpus.xml_pairs import XML_LANG, Pair, SegmentText, parse_pairs
 from dragoman.errors import CorpusError
-
-__all__ = ["INLINE_CODE_TAGS", "XML_LANG", "read_tmx"]
 
 INLINE_CODE_TAGS = frozenset({"bpt", "ept", "ph", "it", "ut"})
 """Elements in a segment that hold markup of the original document format, not text."""
@@ -39,23 +37,17 @@ class _TmxTarget:
     """The target of the XML parser: collects the pairs of finished translation units."""
 
     def __init__(self, path: Path, languages: Languages) -> None:
-        self._path = path
         self._wanted = languages
         self.languages: set[str] = set()
         self.pairs: list[Pair] = []
         self._variants: dict[str, str] = {}
         self._language = ""
-        self._text: list[str] = []
-        self._text_length = 0
-        self._holds_text: list[bool] = []
-        """For each open element of the segment: True if it holds text, False if it holds inline code."""
+        self._segment = SegmentText(path, INLINE_CODE_TAGS)
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         name = tag.rpartition("}")[2]
-        if self._holds_text:
-            if name == "sub":  # Text inside a code, such as a footnote: separated from the text around it.
-                self._text.append(" ")
-            self._holds_text.append(name == "sub" or (name not in INLINE_CODE_TAGS and self._holds_text[-1]))
+        if self._segment.is_open:
+            self._segment.start(name)
         elif name == "tu":
             self._variants = {}
         elif name == "tuv":
@@ -63,24 +55,17 @@ class _TmxTarget:
             if self._language and len(self.languages) < _MAX_VARIANTS:
                 self.languages.add(self._language)
         elif name == "seg":
-            self._text, self._text_length = [], 0
-            self._holds_text.append(True)
+            self._segment.open()
 
     def data(self, text: str) -> None:
-        if self._holds_text and self._holds_text[-1]:
-            self._text_length += len(text)
-            if self._text_length > MAX_LINE_BYTES:
-                raise CorpusError(f"a segment is longer than {MAX_LINE_BYTES >> 20} MiB: split it", self._path)
-            self._text.append(text)
+        self._segment.data(text)
 
     def end(self, tag: str) -> None:
         name = tag.rpartition("}")[2]
-        if self._holds_text:
-            self._holds_text.pop()
-            if name == "sub":
-                self._text.append(" ")
-            if not self._holds_text and self._language and len(self._variants) < _MAX_VARIANTS:
-                self._variants.setdefault(self._language, "".join(self._text))
+        if self._segment.is_open:
+            text = self._segment.end(name)
+            if text is not None and self._language and len(self._variants) < _MAX_VARIANTS:
+                self._variants.setdefault(self._language, text)
         elif name == "tu":
             source = find_language(self._wanted.source, self._variants, self._wanted.target)
             target = find_language(self._wanted.target, self._variants, self._wanted.source)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dragoman.corpus.language_codes import find_language
-from dragoman.corpus.line_formats import MAX_LINE_BYTES, PairIterator, encode_line
+from dragoman.corpus.line_formats import PairIterator, encode_line
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.xml_pairs import XML_LANG, Pair, parse_pairs
+from dragoman.corpus.xml_pairs import XML_LANG, Pair, SegmentText, parse_pairs
 from dragoman.errors import CorpusError
 
 UNIT_TAGS = frozenset({"trans-unit", "segment"})
@@ -41,7 +41,6 @@ class _XliffTarget:
     """The target of the XML parser: collects the pairs of finished units."""
 
     def __init__(self, path: Path, languages: Languages) -> None:
-        self._path = path
         self._wanted = languages
         self.directions: set[str] = set()
         """The directions of translated files, whether wanted or not."""
@@ -53,15 +52,12 @@ class _XliffTarget:
         self._is_translated = True
         self._sides: dict[str, str] = {}
         self._side = ""
-        self._text: list[str] = []
-        self._text_length = 0
-        self._holds_text: list[bool] = []
-        """For each open element of the side: True if it holds text, False if it holds inline code."""
+        self._segment = SegmentText(path, CODE_TAGS)
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         name = tag.rpartition("}")[2]
-        if self._holds_text:
-            self._start_inline(name)
+        if self._segment.is_open:
+            self._segment.start(name)
             return
         parent = self._open[-1] if self._open else ""
         self._open.append(name)
@@ -80,30 +76,18 @@ class _XliffTarget:
                 self._codes[name] = code
             if name == "target" and attributes.get("state") in UNTRANSLATED_STATES:
                 self._is_translated = False
-            self._side, self._text, self._text_length = name, [], 0
-            self._holds_text.append(True)
-
-    def _start_inline(self, name: str) -> None:
-        if name == "sub":  # Text inside a code, such as a footnote: separated from the text around it.
-            self._text.append(" ")
-        self._holds_text.append(name == "sub" or (name not in CODE_TAGS and self._holds_text[-1]))
+            self._side = name
+            self._segment.open()
 
     def data(self, text: str) -> None:
-        if self._holds_text and self._holds_text[-1]:
-            self._text_length += len(text)
-            if self._text_length > MAX_LINE_BYTES:
-                raise CorpusError(f"a segment is longer than {MAX_LINE_BYTES >> 20} MiB: split it", self._path)
-            self._text.append(text)
+        self._segment.data(text)
 
     def end(self, tag: str) -> None:
         name = tag.rpartition("}")[2]
-        if self._holds_text:
-            self._holds_text.pop()
-            if name == "sub":
-                self._text.append(" ")
-            if self._holds_text:
+        if self._segment.is_open:
+            if (text := self._segment.end(name)) is None:
                 return
-            self._sides.setdefault(self._side, "".join(self._text))
+            self._sides.setdefault(self._side, text)
         self._open.pop()
         if name in UNIT_TAGS:
             self._finish_unit()

@@ -7,7 +7,7 @@ from lxml import etree
 
 from dragoman.corpus.language_codes import same_language
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.tmx import XML_LANG
+from dragoman.corpus.xml_pairs import XML_LANG
 from dragoman.documents.document import Document, UnreadableError
 from dragoman.documents.marked_text import MarkedText
 from dragoman.documents.mixed_content import InlineRole, InlineSchema, MixedContent, write_all
