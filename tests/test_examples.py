@@ -4,22 +4,16 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from dragoman import cli
 from dragoman.recipe import recipe_names, resolve
+
+from .command_line import parse_command as parse
 
 ROOT = Path(__file__).parents[1]
 MACHINES = ROOT / "examples" / "machines"
-
-
-def parse(words: list[str]) -> dict[str, Any]:
-    """What the command line makes of a command of ours."""
-    return typer.main.get_group(cli.app).commands[words[0]].make_context(words[0], words[1:]).params
 
 
 def test_every_example_is_listed():

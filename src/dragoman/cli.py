@@ -24,19 +24,26 @@ from dragoman.commands.score import score
 from dragoman.commands.serve import serve
 from dragoman.commands.train import train
 from dragoman.commands.translate import translate
-from dragoman.commands.typer_app import InterruptedByUserError, app, escape, open_console
+from dragoman.commands.typer_app import CommandWithSettings, InterruptedByUserError, app, escape, open_console
 from dragoman.commands.watch import watch
-from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning
+from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning, write_remedy
 
 EXIT_INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
-app.command()(prepare)
-app.command()(train)
+app.command(cls=CommandWithSettings)(prepare)
+app.command(cls=CommandWithSettings)(train)
 app.command(context_settings={"allow_interspersed_args": False})(launch)
-for command in (translate, score, export, serve, demo, doctor, report, watch, inspect):
-    app.command()(command)
-app.command("config")(show_config)
+app.command(cls=CommandWithSettings)(translate)
+app.command()(score)
+app.command()(export)
+app.command()(serve)
+app.command()(demo)
+app.command(cls=CommandWithSettings)(doctor)
+app.command()(report)
+app.command()(watch)
+app.command()(inspect)
+app.command("config", cls=CommandWithSettings)(show_config)
 
 
 def main() -> None:
@@ -55,7 +62,7 @@ def main() -> None:
         if error.filename is None and error.errno not in DISK_FULL:
             raise
         place = error.filename or "A file"
-        _fail(f"{place} cannot be used ({error.strerror}): check its path, permissions and disk.", EXIT_USER_ERROR)
+        _fail(f"{place} cannot be used ({error.strerror}): {write_remedy(error.strerror)}.", EXIT_USER_ERROR)
 
 
 def _show_warning(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dragoman.commands.next_commands import show_next_commands
 from dragoman.commands.typer_app import InterruptedByUserError, escape, open_console
 from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress, no_progress
@@ -50,7 +51,9 @@ def prepare(
     tokenizer: Annotated[
         Path | None, typer.Option(help="Existing SentencePiece .model (default: train a new one).")
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Recipe whose settings are used.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Recipe whose corpus, cleaning and tokenizer settings are used.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes (default: one per core).")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")
@@ -60,6 +63,9 @@ def prepare(
     """Turn text into a cleaned, tokenized, memory-mapped data set.
 
     The same inputs and settings give the same bytes. An interrupted run resumes.
+
+    Only the corpus, cleaning and tokenizer settings of a recipe have an effect here. `dragoman train` names the recipe
+    again for those of the model; without --recipe here, the data set has the default vocabulary and cleaning.
 
     **Examples**
 
@@ -84,7 +90,7 @@ def prepare(
 
     options = PreparationOptions(workers or len(os.sched_getaffinity(0)), tokenizer, overwrite)
     find = partial(find_corpus, arguments, valid or [], test or [], languages, file_format, mirror, encoding=encoding)
-    _prepare(find, out, resolve(recipe, overrides).settings, options)
+    _prepare(find, out, recipe, resolve(recipe, overrides).settings, options)
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,11 @@ class PreparationOptions:
 
 
 def _prepare(
-    find: Callable[[Progress], "Corpus"], out: Path, settings: "Settings", options: PreparationOptions
+    find: Callable[[Progress], "Corpus"],
+    out: Path,
+    recipe: str | None,
+    settings: "Settings",
+    options: PreparationOptions,
 ) -> None:
     """Find the corpus, create the data set with progress bars, and print a summary."""
     from dragoman.corpus.preparation import prepare as prepare_dataset
@@ -107,7 +117,7 @@ def _prepare(
             created = prepare_dataset(corpus, out, settings, progress=progress, **asdict(options))
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
-    _show_result(out, created, corpus)
+    _show_result(out, created, corpus, recipe)
 
 
 def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
@@ -116,7 +126,7 @@ def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
     return [argument for argument in inputs if argument not in overrides], overrides
 
 
-def _show_result(out: Path, created: bool, corpus: "Corpus") -> None:
+def _show_result(out: Path, created: bool, corpus: "Corpus", recipe: str | None) -> None:
     from dragoman.commands.dataset_table import show_dropped_pairs, show_splits
     from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.dropped_pairs import warnings_of
@@ -130,7 +140,11 @@ def _show_result(out: Path, created: bool, corpus: "Corpus") -> None:
     show_dropped_pairs(data, console)
     for warning in warnings_of(data.manifest, corpus.train):
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True)
-    console.print(f"For details run `dragoman inspect {out}`.", highlight=False, soft_wrap=True)
+    commands = {
+        f"dragoman inspect {out}": "sources, cleaning and sentence lengths",
+        f"dragoman train {recipe or 'RECIPE'} --data {out} --out RUN": "train a model",
+    }
+    show_next_commands(commands, console)
 
 
 def _show_layouts(corpus: "Corpus", console: "Console") -> None:

@@ -1,9 +1,13 @@
 """`dragoman train`: a run on this machine."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from dragoman.commands.next_commands import TRAINED, after_training, show_next_commands
+from dragoman.commands.typer_app import open_console
 
 
 def train(
@@ -16,6 +20,9 @@ def train(
     ] = None,
 ) -> None:
     """Train a model, or resume an interrupted run.
+
+    The recipe gives the settings of the model and of training. Its corpus, cleaning and tokenizer settings have no
+    effect here: they belong to `dragoman prepare`, with --recipe or key=value.
 
     Ctrl-C finishes the step, saves a checkpoint and exits; the same command resumes exactly where it stopped. A second
     Ctrl-C exits at once.
@@ -32,6 +39,7 @@ def train(
     from dragoman.launch import local_launcher, scheduler_environment
     from dragoman.recipe import resolve
     from dragoman.training.worker import TrainingJob
+    from dragoman.worker_environment import HOST
 
     scheduler_environment.join_world()
     settings = resolve(recipe, overrides or []).settings
@@ -40,5 +48,8 @@ def train(
     count = workers or local_launcher.default_workers()
     job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
     reason = local_launcher.train(job, count, make_scorer)
+    launched_over_ssh = HOST in os.environ  # `dragoman launch` prints the next commands itself.
+    if reason in TRAINED and os.environ.get("RANK", "0") == "0" and not launched_over_ssh:
+        show_next_commands(after_training(out), open_console())
     if reason == "diverged":
         raise typer.Exit(1)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from dragoman.errors import DragomanError
 
@@ -27,6 +28,24 @@ SshConfig = Annotated[Path | None, typer.Option("--ssh-config", help="OpenSSH co
 RemotePython = Annotated[
     str, typer.Option("--python", help="Remote Python interpreter (default: same path as local).", show_default=False)
 ]
+
+
+class CommandWithSettings(TyperCommand):
+    """A command that takes settings as key=value. Written as an option, a setting gets an error that says how."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        for argument, following in zip(args, [*args[1:], ""], strict=True):
+            name, equals, value = argument.partition("=")
+            if name.startswith("--") and name not in options:
+                from dragoman.recipe import settings_named
+
+                found = settings_named(name.rpartition(".")[2].removeprefix("--").replace("-", "_"))
+                if found:
+                    value = value if equals else following.removeprefix("--") or "VALUE"
+                    meant = " or ".join(f"{key}={value}" for key in found)
+                    raise DragomanError(f"{name} is not an option: settings are written key=value. Use {meant}.")
+        return super().parse_args(ctx, args)
 
 
 class InterruptedByUserError(Exception):
