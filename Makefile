@@ -18,7 +18,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[dev,elastic]
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[all,dev]
 	touch $@
 
 demo: install

@@ -16,6 +16,7 @@ from dragoman.commands.config import show_config
 from dragoman.commands.demo import demo
 from dragoman.commands.doctor import doctor
 from dragoman.commands.export import export
+from dragoman.commands.extras import missing_extra
 from dragoman.commands.inspect import inspect
 from dragoman.commands.launch import launch
 from dragoman.commands.prepare import prepare
@@ -55,6 +56,11 @@ def main() -> None:
         _fail(str(error), EXIT_USER_ERROR)
     except InterruptedByUserError as interrupted:
         _fail(str(interrupted), EXIT_INTERRUPTED)
+    except ModuleNotFoundError as error:
+        sentence = missing_extra(error)
+        if sentence is None:
+            raise
+        _fail(sentence, EXIT_USER_ERROR)
     except BrokenPipeError:  # `dragoman inspect DATA | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

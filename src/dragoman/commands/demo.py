@@ -64,7 +64,7 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
     from dragoman.corpus import catalog
     from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.preparation import prepare
-    from dragoman.decoding.translator import load
+    from dragoman.decoding.translator_loading import load
     from dragoman.decoding.validation_scorer import make_scorer
     from dragoman.launch import local_launcher
     from dragoman.number_format import span

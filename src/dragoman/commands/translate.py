@@ -65,7 +65,7 @@ def translate(
     """
     from dragoman.commands.glossary_option import load_with_glossary, show_terms
     from dragoman.decoding.glossary_search import GlossaryTranslator
-    from dragoman.decoding.translator import load
+    from dragoman.decoding.translator_loading import load
     from dragoman.documents.file_translation import check_files
 
     files, overrides = _split_arguments(arguments or [])

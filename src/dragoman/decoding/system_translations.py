@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dragoman.corpus.dataset import DataSet, Split
 from dragoman.decoding.text_input import read_lines
-from dragoman.decoding.translator import load
+from dragoman.decoding.translator_loading import load
 from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress
 
