@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from dragoman import cli
+from dragoman.worker_environment import QUIET
 
 
 def run_command(*words: str, stdin: str = "", cwd: Path | None = None) -> "CompletedProcess[str]":
@@ -27,6 +28,7 @@ def run_command(*words: str, stdin: str = "", cwd: Path | None = None) -> "Compl
         given.seek(0)
         patch.setattr(sys, "stdin", given)
         patch.setattr(sys, "argv", ["dragoman", *words])
+        patch.setenv(QUIET, "")  # Restored at the end: --quiet sets it for the process.
         if cwd is not None:
             patch.chdir(cwd)
         code = 0

@@ -162,3 +162,7 @@ def test_the_catalog_can_be_listed():
 def test_a_direction_that_is_none_is_refused(languages):
     with pytest.raises(DragomanError, match="not a direction"):
         find_corpus(["a.tsv"], [], [], languages, None, None, None)
+
+
+def test_the_settings_are_shown_without_a_recipe():
+    assert "model.d_model" in run_command("config").stdout

@@ -25,26 +25,33 @@ from dragoman.commands.score import score
 from dragoman.commands.serve import serve
 from dragoman.commands.train import train
 from dragoman.commands.translate import translate
-from dragoman.commands.typer_app import CommandWithSettings, InterruptedByUserError, app, escape, open_console
+from dragoman.commands.typer_app import (
+    CommandWithSettings,
+    InterruptedByUserError,
+    app,
+    escape,
+    open_console,
+    with_quiet,
+)
 from dragoman.commands.watch import watch
 from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning, write_remedy
 
 EXIT_INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
-app.command(cls=CommandWithSettings)(prepare)
-app.command(cls=CommandWithSettings)(train)
-app.command(context_settings={"allow_interspersed_args": False})(launch)
-app.command(cls=CommandWithSettings)(translate)
-app.command()(score)
-app.command()(export)
-app.command()(serve)
-app.command()(demo)
-app.command(cls=CommandWithSettings)(doctor)
-app.command()(report)
-app.command()(watch)
-app.command()(inspect)
-app.command("config", cls=CommandWithSettings)(show_config)
+app.command(cls=CommandWithSettings)(with_quiet(prepare))
+app.command(cls=CommandWithSettings)(with_quiet(train))
+app.command(context_settings={"allow_interspersed_args": False})(with_quiet(launch))
+app.command(cls=CommandWithSettings)(with_quiet(translate))
+app.command()(with_quiet(score))
+app.command()(with_quiet(export))
+app.command()(with_quiet(serve))
+app.command()(with_quiet(demo))
+app.command(cls=CommandWithSettings)(with_quiet(doctor))
+app.command()(with_quiet(report))
+app.command()(with_quiet(watch))
+app.command()(with_quiet(inspect))
+app.command("config", cls=CommandWithSettings)(with_quiet(show_config))
 
 
 def main() -> None:

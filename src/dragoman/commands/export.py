@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dragoman.commands.typer_app import open_console
+from dragoman.commands.typer_app import AsJson, open_console, print_json
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def export(
         str, typer.Option("--license", help="Licence of the weights for the model card, such as cc-by-4.0 or mit.")
     ] = "unknown",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Export a model with a model card: for CTranslate2 (fast on CPUs), Argos, Hugging Face, or as plain weights.
 
@@ -60,7 +61,12 @@ def export(
         raise DragomanError(f"--license {license_id} is not an identifier: use one such as cc-by-4.0, mit or other.")
     card_options = CardOptions(None if data is None else DataSet(data), dollars_per_hour, license_id)
     export_model(model, out, export_format, weight_type, card_options, overwrite=overwrite)
-    console = open_console()
+    if as_json:
+        from dragoman.export.export_summary import describe_export
+
+        print_json(describe_export(out))
+        return
+    console = open_console(optional=True)
     print_file_sizes(out, console)
     use = f"try `dragoman translate {out}`. Model card: {out / CARD_FILE}."
     if export_format == "argos":

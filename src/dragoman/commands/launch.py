@@ -77,7 +77,7 @@ def launch(
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted before any worker was started.") from None
     if reason in TRAINED:
-        show_next_commands(after_training(request.out), open_console(), f" on {request.machines[0].name}")
+        show_next_commands(after_training(request.out), open_console(optional=True), f" on {request.machines[0].name}")
     if reason == "diverged":
         raise typer.Exit(1)
 

@@ -127,7 +127,7 @@ def _translate_documents(translator: "LineTranslator", files: Sequence[str], out
     from dragoman.documents.file_translation import translate_files
     from dragoman.terminal import progress_bars
 
-    console = open_console(stderr=True)
+    console = open_console(stderr=True, optional=True)
     with progress_bars(console) as progress:
         translated = translate_files(translator, files, out, progress)
     for file, path in translated:
@@ -151,7 +151,7 @@ def _translate_file(translator: "LineTranslator", file: str, n_best: int, scores
     from dragoman.text_lines import iterate_lines
 
     done = 0
-    with open_text(file) as text, progress_bars(open_console(stderr=True)) as progress:
+    with open_text(file) as text, progress_bars(open_console(stderr=True, optional=True)) as progress:
         for block in available_blocks(iterate_lines(text), translator.look_ahead):
             _print_all(block, translator.translate_scored(block, n_best), n_best, scores, as_json)
             done += len(block)

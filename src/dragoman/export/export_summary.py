@@ -35,7 +35,9 @@ def record_format(folder: Path, export_format: str, quantization: str) -> None:
 
 
 def describe_export(folder: Path) -> dict[str, Any]:
-    """Languages, architecture, format and files of an export."""
+    """Languages, architecture, format and files of an export. Of a package for Argos, which is one file, its size."""
+    if folder.is_file():
+        return {"export": str(folder), "format": "argos", "bytes": folder.stat().st_size}
     description = read_json(folder / DESCRIPTION_FILE)
     files = {
         file.name: {"bytes": file.stat().st_size, "holds": FILE_CONTENTS.get(file.name, "")}
