@@ -1,6 +1,8 @@
 """`dragoman train`: a run on this machine."""
 
+import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +57,8 @@ def train(
         DataSet(data).pairs("valid")
     count = workers or local_launcher.default_workers()
     job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
-    reason = local_launcher.train(job, count, make_scorer)
+    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+        reason = local_launcher.train(job, count, make_scorer)
     is_first = os.environ.get("RANK", "0") == "0" and HOST not in os.environ  # `launch` prints what comes next itself.
     if as_json and is_first:
         from dragoman.insight.run_progress import describe_progress

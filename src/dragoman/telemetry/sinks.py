@@ -239,7 +239,9 @@ def open_sinks(settings: Settings) -> list[Sink]:
     """The terminal's view of a run."""
     # Open MPI gives workers a pseudo-terminal even if its own output goes to a file: no bar, and no colours.
     is_terminal = False if "OMPI_COMM_WORLD_RANK" in os.environ else None
-    return [TerminalSink(Console(file=sys.stdout, force_terminal=is_terminal), settings)]
+    # What remains of a quiet run are warnings and errors.
+    file = sys.stderr if os.environ.get(QUIET) else sys.stdout
+    return [TerminalSink(Console(file=file, force_terminal=is_terminal), settings)]
 
 
 def open_curves(run: RunFolder, first: Event) -> Sink:
