@@ -11,14 +11,14 @@ PYTEST := $(BIN)/python -m pytest
 READY := install
 endif
 
-.PHONY: install demo test test-gpu check format bench clean
+.PHONY: install demo test test-gpu check format bench build release-check clean
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[dev,elastic]
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[all,dev]
 	touch $@
 
 demo: install
@@ -47,5 +47,15 @@ format: install
 bench: install
 	$(BIN)/python -m benchmarks.prepare
 
+# The source archive and the wheel that is made from it, in dist/.
+build: install
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+
+# Before a release, and for its tag: make release-check TAG=v1.2.0
+release-check: build
+	$(BIN)/python .ci/release.py check $(TAG)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -36,7 +36,8 @@ from dragoman.corpus.tokenizer import PAD_ID
 from dragoman.decoding.beam_search import search
 from dragoman.decoding.line_translator import make_batches
 from dragoman.decoding.special_tokens import SpecialTokens
-from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, load
+from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator
+from dragoman.decoding.translator_loading import load
 from dragoman.distributed.cluster import join_cluster
 from dragoman.model.architecture import Architecture
 from dragoman.model.precision import Precision

@@ -14,7 +14,7 @@ import torch
 from benchmarks.command_line import NO_EVALUATION, run_dragoman
 from benchmarks.corpora import EUROPARL, LANGUAGES, MULTI30K, NEWSTEST, read_split, split_files
 from dragoman.corpus.dataset import DataSet
-from dragoman.decoding.translator import load
+from dragoman.decoding.translator_loading import load
 from dragoman.decoding.validation_scorer import make_scorer
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.launch import local_launcher

@@ -12,6 +12,8 @@ from dragoman.corpus import catalog
 from dragoman.errors import DragomanError
 from dragoman.recipe import as_markdown
 
+from .command_line import run_command
+
 DOCS = Path(__file__).parents[1] / "docs"
 README = Path(__file__).parents[1] / "README.md"
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
@@ -96,6 +98,31 @@ def test_a_misspelt_corpus_is_corrected(tmp_path, wrong, right):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("train demo --data d --out r --steps 100", "training.steps=100"),
+        ("train demo --data d --out r --learning-rate=2", "schedule.learning_rate=2"),
+        ("train demo --data d --out r --training.steps 7", "training.steps=7"),
+        ("launch --hosts a -- train demo --data d --out r --steps 100", "training.steps=100"),
+        ("translate model --beam 8", "decoding.beam=8"),
+        ("prepare demo --out d --max-words 9", "cleaning.max_words=9"),
+        ("doctor tiny --tokens 9", "batch.tokens=9"),
+        ("config tiny --beam", "decoding.beam=VALUE"),
+    ],
+)
+def test_a_setting_written_as_an_option_gets_the_way_to_write_it(words, meant):
+    done = run_command(*words.split())
+    assert done.returncode == cli.EXIT_USER_ERROR
+    assert f"is not an option: settings are written key=value. Use {meant}" in done.stderr
+
+
+def test_a_misspelt_option_is_corrected():
+    done = run_command("train", "demo", "--data", "d", "--out", "r", "--worker", "2")
+    assert done.returncode == cli.EXIT_USER_ERROR
+    assert "--workers" in done.stderr
+
+
 def test_prepare_from_a_pipe_then_inspect(tmp_path):
     text = "".join(f"This is sentence number {n}.\tDies ist Satz Nummer {n}.\n" for n in range(3000))
     arguments = [
@@ -135,3 +162,7 @@ def test_the_catalog_can_be_listed():
 def test_a_direction_that_is_none_is_refused(languages):
     with pytest.raises(DragomanError, match="not a direction"):
         find_corpus(["a.tsv"], [], [], languages, None, None, None)
+
+
+def test_the_settings_are_shown_without_a_recipe():
+    assert "model.d_model" in run_command("config").stdout

@@ -37,6 +37,22 @@ def test_all_problems_are_told_at_once_with_key_value_range_and_remedy():
     assert any("'nonsense'" in p and "key=value" in p for p in problems)
 
 
+@pytest.mark.parametrize("key", [key for key, _ in known_fields()])
+def test_a_setting_without_its_section_or_with_another_one_is_corrected(key):
+    name = key.partition(".")[2]
+    for wrong in (name, f"wrong.{name}"):
+        [problem] = problems_of(f"{wrong}=1")
+        assert "did you mean" in problem
+        assert key in problem
+
+
+def test_a_value_out_of_range_is_compared_with_what_the_recipe_has():
+    with pytest.raises(SettingsError, match=r"training.steps = 0 is not allowed.*\(in the recipe: 600\)"):
+        resolve("demo", ["training.steps=0"])
+    with pytest.raises(SettingsError, match=r"cleaning.max_words = 0 is not allowed.*\(default: 80\)"):
+        resolve("demo", ["cleaning.max_words=0"])
+
+
 @pytest.mark.parametrize(
     "override", ["corpus.seed=1.5", "cleaning.max_length_ratio=nan", "cleaning.max_length_ratio=inf", "corpus.seed="]
 )

@@ -14,6 +14,6 @@ def load(path: Path | str, device: str | None = None, **decoding: Any) -> "LineT
 
     Without a device, a GPU is used if there is one. `decoding` changes settings such as `beam=8`.
     """
-    from dragoman.decoding import translator
+    from dragoman.decoding.translator_loading import load as load_translator
 
-    return translator.load(path, device, **decoding)
+    return load_translator(path, device, **decoding)

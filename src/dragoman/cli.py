@@ -16,6 +16,7 @@ from dragoman.commands.config import show_config
 from dragoman.commands.demo import demo
 from dragoman.commands.doctor import doctor
 from dragoman.commands.export import export
+from dragoman.commands.extras import missing_extra
 from dragoman.commands.inspect import inspect
 from dragoman.commands.launch import launch
 from dragoman.commands.prepare import prepare
@@ -24,19 +25,33 @@ from dragoman.commands.score import score
 from dragoman.commands.serve import serve
 from dragoman.commands.train import train
 from dragoman.commands.translate import translate
-from dragoman.commands.typer_app import InterruptedByUserError, app, escape, open_console
+from dragoman.commands.typer_app import (
+    CommandWithSettings,
+    InterruptedByUserError,
+    app,
+    escape,
+    open_console,
+    with_quiet,
+)
 from dragoman.commands.watch import watch
-from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning
+from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning, write_remedy
 
 EXIT_INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
-app.command()(prepare)
-app.command()(train)
-app.command(context_settings={"allow_interspersed_args": False})(launch)
-for command in (translate, score, export, serve, demo, doctor, report, watch, inspect):
-    app.command()(command)
-app.command("config")(show_config)
+app.command(cls=CommandWithSettings)(with_quiet(prepare))
+app.command(cls=CommandWithSettings)(with_quiet(train))
+app.command(context_settings={"allow_interspersed_args": False})(with_quiet(launch))
+app.command(cls=CommandWithSettings)(with_quiet(translate))
+app.command()(with_quiet(score))
+app.command()(with_quiet(export))
+app.command()(with_quiet(serve))
+app.command()(with_quiet(demo))
+app.command(cls=CommandWithSettings)(with_quiet(doctor))
+app.command()(with_quiet(report))
+app.command()(with_quiet(watch))
+app.command()(with_quiet(inspect))
+app.command("config", cls=CommandWithSettings)(with_quiet(show_config))
 
 
 def main() -> None:
@@ -48,6 +63,11 @@ def main() -> None:
         _fail(str(error), EXIT_USER_ERROR)
     except InterruptedByUserError as interrupted:
         _fail(str(interrupted), EXIT_INTERRUPTED)
+    except ModuleNotFoundError as error:
+        sentence = missing_extra(error)
+        if sentence is None:
+            raise
+        _fail(sentence, EXIT_USER_ERROR)
     except BrokenPipeError:  # `dragoman inspect DATA | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
@@ -55,7 +75,7 @@ def main() -> None:
         if error.filename is None and error.errno not in DISK_FULL:
             raise
         place = error.filename or "A file"
-        _fail(f"{place} cannot be used ({error.strerror}): check its path, permissions and disk.", EXIT_USER_ERROR)
+        _fail(f"{place} cannot be used ({error.strerror}): {write_remedy(error.strerror)}.", EXIT_USER_ERROR)
 
 
 def _show_warning(

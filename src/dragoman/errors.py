@@ -1,5 +1,7 @@
 """Errors that a user can fix. Each message is one clear sentence that names the place and the remedy."""
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +11,23 @@ EXIT_WORKERS_LOST = 3
 """Exit code of a worker whose static world has lost another worker."""
 EXIT_DIVERGED = 4
 """Exit code of a worker whose elastic run has diverged."""
+
+
+_WRITE_REMEDIES = {
+    os.strerror(code): remedy
+    for remedy, codes in {
+        "free some disk space": (errno.ENOSPC, errno.EDQUOT),
+        "allow your user to write there": (errno.EACCES, errno.EPERM),
+        "mount that disk writable": (errno.EROFS,),
+        "a file has the place of a folder": (errno.EEXIST, errno.ENOTDIR),
+    }.items()
+    for code in codes
+}
+
+
+def write_remedy(reason: str | None) -> str:
+    """What helps against the reason for which the system refused to write. Libraries add to the system's words."""
+    return next((remedy for words, remedy in _WRITE_REMEDIES.items() if words in (reason or "")), "check its disk")
 
 
 class DragomanError(Exception):

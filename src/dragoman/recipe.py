@@ -76,6 +76,7 @@ def resolve(recipe: str | None = None, overrides: Sequence[str] = ()) -> Resolve
             for name, value in content.items():
                 values[f"{section}.{name}"] = value
                 origins[f"{section}.{name}"] = f"recipe {Path(recipe).stem}"
+    in_recipe = {key: values[key] for key in origins}
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
@@ -84,7 +85,7 @@ def resolve(recipe: str | None = None, overrides: Sequence[str] = ()) -> Resolve
         values[key.strip()] = _parse_value(text.strip())
         origins[key.strip()] = "command line"
 
-    settings, found = _validate(values)
+    settings, found = _validate(values, in_recipe)
     if settings is None or problems:
         raise SettingsError([*problems, *found])
     return Resolved(settings, origins)
@@ -93,7 +94,7 @@ def resolve(recipe: str | None = None, overrides: Sequence[str] = ()) -> Resolve
 def settings_from_json(content: Mapping[str, Any]) -> Settings:
     """Settings recorded by a run or a data set."""
     flat = {f"{section}.{name}": value for section, part in content.items() for name, value in part.items()}
-    settings, problems = _validate(flat)
+    settings, problems = _validate(flat, {})
     if settings is None:
         raise SettingsError(problems)
     return settings
@@ -123,7 +124,7 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _validate(values: Mapping[str, Any]) -> tuple[Settings | None, list[str]]:
+def _validate(values: Mapping[str, Any], in_recipe: Mapping[str, Any]) -> tuple[Settings | None, list[str]]:
     fields = dict(known_fields())
     problems = [_unknown(key, value) for key, value in values.items() if key not in fields]
     nested: dict[str, dict[str, Any]] = {}
@@ -141,7 +142,7 @@ def _validate(values: Mapping[str, Any]) -> tuple[Settings | None, list[str]]:
                 continue
             seen.add(key)
             if key in fields:
-                problems.append(_out_of_range(key, values[key], fields[key]))
+                problems.append(_out_of_range(key, values[key], fields[key], in_recipe.get(key)))
             else:
                 problems.append(str(problem.get("ctx", {}).get("error", problem["msg"])))
         return None, problems
@@ -149,14 +150,28 @@ def _validate(values: Mapping[str, Any]) -> tuple[Settings | None, list[str]]:
 
 
 def _unknown(key: str, value: Any) -> str:
-    near = difflib.get_close_matches(key, [name for name, _ in known_fields()], n=1, cutoff=0.5)
-    remedy = f"did you mean {near[0]}?" if near else "`dragoman config` lists all settings."
+    near = similar_settings(key)
+    remedy = f"did you mean {' or '.join(near)}?" if near else "`dragoman config` lists all settings."
     return f"{key} = {show_value(value)} is not a setting: {remedy}"
 
 
-def _out_of_range(key: str, value: Any, field: FieldInfo) -> str:
-    default = show_value(field.default)
-    return f"{key} = {show_value(value)} is not allowed: use {allowed_values(field)} (default: {default})."
+def similar_settings(text: str) -> list[str]:
+    """Settings that a text may mean: those of this name in any section, or else the one that is spelt most alike."""
+    keys = [key for key, _ in known_fields()]
+    return settings_named(text.rpartition(".")[2]) or difflib.get_close_matches(text, keys, n=1, cutoff=0.5)
+
+
+def settings_named(name: str) -> list[str]:
+    """The settings of this name, in all sections."""
+    return [key for key, _ in known_fields() if key.partition(".")[2] == name]
+
+
+def _out_of_range(key: str, value: Any, field: FieldInfo, in_recipe: Any) -> str:
+    """`in_recipe` is the recipe's own value, which is what a user changes; None where it has none."""
+    usual = f"default: {show_value(field.default)}"
+    if in_recipe not in (None, value):
+        usual = f"in the recipe: {show_value(in_recipe)}"
+    return f"{key} = {show_value(value)} is not allowed: use {allowed_values(field)} ({usual})."
 
 
 def show_value(value: Any) -> str:

@@ -18,6 +18,12 @@ CHECKPOINT_FILES = {
 """The contents of a checkpoint's files."""
 
 
+def hint_at_runs(path: Path) -> str:
+    """A question that leads to the runs in a folder that is not one itself, or else a request to check the path."""
+    found = sorted(config.parent for config in path.glob(f"*/{CONFIG_FILE}") if RunFolder(config.parent).event_logs())
+    return f"did you mean {' or '.join(map(str, found[:3]))}?" if found else "check the path."
+
+
 class RunFolder:
     """The folder of a run: `config.json`, `events-WORKER.jsonl`, `checkpoints/`, `translations/`,
     `tensorboard/`."""

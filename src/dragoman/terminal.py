@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dragoman.number_format import count, span
-from dragoman.progress_callback import Progress
+from dragoman.progress_callback import Progress, no_progress
 
 PLAIN_INTERVAL_S = 10.0
 
@@ -51,6 +51,9 @@ class _RateColumn(ProgressColumn):
 @contextlib.contextmanager
 def progress_bars(console: Console) -> Iterator[Progress]:
     """Progress bars on a terminal; in a log file or pipe, a plain line every `PLAIN_INTERVAL_S` seconds."""
+    if console.quiet:
+        yield no_progress
+        return
     if not console.is_terminal:
         yield _plain_lines(console)
         return

@@ -1,4 +1,4 @@
-"""Environment variables through which a launcher describes a world to its workers, beside those of torchrun."""
+"""Environment variables through which commands and launchers reach their workers, beside those of torchrun."""
 
 HOST = "DRAGOMAN_HOST"
 """The launcher's name for this machine."""
@@ -10,3 +10,5 @@ LIGHTHOUSES = "DRAGOMAN_LIGHTHOUSES"
 """Address and port of each lighthouse, in order, as JSON. Set for elastic worlds only."""
 STORE_FILE = "DRAGOMAN_STORE_FILE"
 """File through which workers of one machine find each other, instead of a TCP port."""
+QUIET = "DRAGOMAN_QUIET"
+"""Set if only results, warnings and errors are to be shown."""

@@ -49,6 +49,12 @@ def test_a_run_can_be_translated_with_scored_and_inspected(finished_demo):
     assert "step-00000012" in inspected.stdout
     assert "weights.safetensors" in run("inspect", f"{out}/run/checkpoints/averaged").stdout
 
+    for command in ("inspect", "report", "translate", "export --out x", "watch"):
+        word, *options = command.split()
+        led = run(word, out, *options)
+        assert led.returncode == 2
+        assert f"did you mean {out}/run?" in led.stderr
+
     python = dragoman.load(f"{out}/run", beam=2)
     assert python.translate(["The dog sleeps.", ""])[1] == ""
 
@@ -58,7 +64,7 @@ def test_errors_of_translate_and_score_are_one_sentence(finished_demo, tmp_path)
     out, _ = finished_demo
     cases = [
         (("translate", str(tmp_path)), "There is no model in"),
-        (("translate", f"{out}/run", "missing.txt"), "missing.txt cannot be read"),
+        (("translate", f"{out}/run", "missing.txt"), "There is no file missing.txt: check the path, or pipe text in"),
         (("translate", f"{out}/run", "decoding.beam=0"), "decoding.beam = 0 is not allowed"),
         (("translate", f"{out}/run", "model.heads=4"), "use settings under decoding"),
         (("score", f"{out}/run"), "score needs references"),

@@ -1,10 +1,12 @@
 """Texts and translations that are scored."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.dataset import MANIFEST_FILE, DataSet
 from dragoman.decoding.system_translations import EvaluationText, system_outputs
 from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
@@ -46,3 +48,13 @@ def test_a_data_set_has_sources_and_references(data: DataSet) -> None:
     assert len(text.sources) == len(text.references) == 60
     with pytest.raises(DragomanError, match="--split train is not known: use test or valid"):
         EvaluationText.from_dataset(data.path, "train")
+
+
+def test_a_data_set_without_a_test_set_leads_to_its_validation_set(data: DataSet, tmp_path: Path) -> None:
+    shutil.copytree(data.path, tmp_path / "data")
+    manifest = json.loads((data.path / MANIFEST_FILE).read_text())
+    manifest["splits"].pop("test", None)
+    (tmp_path / "data" / MANIFEST_FILE).write_text(json.dumps(manifest))
+    with pytest.raises(DragomanError, match="has no test set: score the validation set with `--split valid`"):
+        EvaluationText.from_dataset(tmp_path / "data", "test")
+    assert EvaluationText.from_dataset(tmp_path / "data", "valid").references

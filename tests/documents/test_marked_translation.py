@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.decoding.line_translator import LineTranslator
 from dragoman.decoding.sentence_splitting import split_sentences
-from dragoman.decoding.translator import load
+from dragoman.decoding.translator_loading import load
 from dragoman.documents.marked_text import InlineTag, MarkedText
 from dragoman.documents.marked_translation import sentences_with_tags, translate_marked
 from dragoman.export.exporter import export

@@ -1,10 +1,16 @@
 """Exports for Hugging Face generate the same tokens in transformers."""
 
+import ast
+import re
 from pathlib import Path
+
+import pytest
 
 import dragoman
 from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.decoding.ctranslate2_translator import CARD_FILE
 from dragoman.export.exporter import export
+from dragoman.export.model_card import CardOptions
 
 from ..models import LINES, best_tokens, save_random_model, small_architecture
 
@@ -27,3 +33,13 @@ def test_transformers_loads_the_export_and_generates_the_same_tokens(any_tokeniz
     assert [row[1:13] for row in made.tolist()] == [
         [*tokens, any_tokenizer.eos_id, *[any_tokenizer.pad_id] * 12][:12] for tokens in best_tokens(ours)
     ]
+
+
+def test_the_code_on_the_card_runs(tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = save_random_model(tmp_path / "model", small_architecture("transformer-base"), tokenizer)
+    folder = export(model, tmp_path / "exported", "huggingface", None, CardOptions(license="cc-by-4.0"))
+    card = (folder / CARD_FILE).read_text()
+    assert "\nlicense: cc-by-4.0\n" in card
+    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    exec(code.replace("FOLDER", str(folder)).replace("**batch", "**batch, max_new_tokens=4"))
+    assert len(ast.literal_eval(capsys.readouterr().out)) == 2

@@ -58,7 +58,9 @@ def test_a_run_that_ran_out_of_patience_stopped_early():
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path):
-    with pytest.raises(DragomanError, match="is not a run"):
+    with pytest.raises(
+        DragomanError, match="is not the run folder that `dragoman train` got with --out: check the path"
+    ):
         read_history(tmp_path)
 
 

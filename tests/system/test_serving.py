@@ -31,11 +31,11 @@ REQUEST_HEAD = (
 class Server:
     """A server in a separate process."""
 
-    def __init__(self, *arguments: str, prefix: Sequence[str] = ()) -> None:
+    def __init__(self, *arguments: str, prefix: Sequence[str] = (), python: str | Path = sys.executable) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        command = [sys.executable, "-m", "dragoman", "serve", *arguments, "--port", str(self.port), "--threads", "1"]
+        command = [python, "-m", "dragoman", "serve", *arguments, "--port", str(self.port), "--threads", "1"]
         self.process = subprocess.Popen([*prefix, *command], stderr=subprocess.PIPE, text=True)
         self.url = f"http://127.0.0.1:{self.port}"
         while self.process.poll() is None and not self.is_up():

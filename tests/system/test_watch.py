@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from dragoman.decoding import comparison_page
+from dragoman.decoding.scoring import compare
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.insight.page import render
 from dragoman.insight.report_content import summarize_runs
@@ -154,6 +156,18 @@ def test_narrow_screens_do_not_scroll_sideways_in_either_colour_scheme(browser, 
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
     context.close()
+
+
+def test_a_phone_shows_all_of_the_page_that_compares_two_systems(page, tmp_path):
+    names = ("runs/transformer-base-en-de", "a" * 80)
+    outputs = [["Das ist ein Haus.", "x" * 200, "Er liest."], ["Dies ist das Haus.", "y" * 200, "Er liest."]]
+    references = ["Das ist ein Haus.", "z" * 200, "Er liest."]
+    found = comparison_page.sentence_differences(references, references, *outputs)
+    path = tmp_path / "differences.html"
+    path.write_text(comparison_page.as_html(names, compare(*outputs, references), found, 3))
+    page.set_viewport_size(NARROW)
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_every_chart_has_a_text_description(page, report):

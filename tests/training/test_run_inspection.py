@@ -24,5 +24,5 @@ def test_a_run_has_checkpoints_and_links(data, tmp_path):
 
 
 def test_a_folder_that_is_neither_run_nor_checkpoint_is_an_error(tmp_path):
-    with pytest.raises(DragomanError, match="is not a data set, run or checkpoint"):
+    with pytest.raises(DragomanError, match="is not a data set, run, checkpoint or export: check the path"):
         describe(tmp_path)

@@ -4,12 +4,15 @@ from typing import Annotated
 
 import typer
 
-from dragoman.commands.typer_app import AsJson, escape, open_console, print_json, split_arguments
+from dragoman.commands.typer_app import AsJson, complete_recipe, escape, open_console, print_json, split_arguments
 
 
 def show_config(
     recipe: Annotated[
-        str | None, typer.Argument(help="A shipped recipe, or the path of a TOML file.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="A shipped recipe, or the path of a TOML file.", autocompletion=complete_recipe, show_default=False
+        ),
     ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
     as_json: AsJson = False,

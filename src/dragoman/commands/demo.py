@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dragoman.commands.next_commands import show_next_commands
 from dragoman.commands.typer_app import escape, open_console
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
     from dragoman.corpus import catalog
     from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.preparation import prepare
-    from dragoman.decoding.translator import load
+    from dragoman.decoding.translator_loading import load
     from dragoman.decoding.validation_scorer import make_scorer
     from dragoman.launch import local_launcher
     from dragoman.number_format import span
@@ -100,8 +101,15 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
     _heading(console, "5. Understand", f"dragoman report {run_path}")
     write_report([run_path], None, console)
 
-    console.print(f"\nThis took {span(time.perf_counter() - started)}. Next:", highlight=False)
-    _show_next_commands(run_path, console)
+    console.print(f"\nThis took {span(time.perf_counter() - started)}.", highlight=False)
+    commands = {
+        f"dragoman translate {run_path}": "translate your own sentences",
+        f"dragoman watch {run_path}": "open the report as a live page",
+        f"dragoman inspect {run_path}": "list evaluations and checkpoints",
+        f"tensorboard --logdir {run_path}": "plot the curves",
+        "dragoman prepare --list": "list corpora for real training",
+    }
+    show_next_commands(commands, console)
 
 
 def _score(translator: "LineTranslator", data: "DataSet", console: "Console") -> None:
@@ -121,19 +129,6 @@ def _score(translator: "LineTranslator", data: "DataSet", console: "Console") ->
         f"[bold]BLEU {score.bleu.value:.1f}[/bold], chrF {score.chrf.value:.1f}; {exact} equal the reference.",
         highlight=False,
     )
-
-
-def _show_next_commands(run_path: Path, console: "Console") -> None:
-    from dragoman.terminal import table
-
-    commands = table("", "")
-    commands.show_header = False
-    commands.add_row(f"  dragoman translate {run_path}", "translate your own sentences")
-    commands.add_row(f"  dragoman watch {run_path}", "open the report as a live page")
-    commands.add_row(f"  dragoman inspect {run_path}", "list evaluations and checkpoints")
-    commands.add_row(f"  tensorboard --logdir {run_path}", "plot the curves")
-    commands.add_row("  dragoman prepare --list", "list corpora for real training")
-    console.print(commands)
 
 
 def _heading(console: "Console", title: str, command: str) -> None:

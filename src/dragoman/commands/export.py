@@ -1,11 +1,12 @@
 """`dragoman export`: a trained model in another format."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dragoman.commands.typer_app import open_console
+from dragoman.commands.typer_app import AsJson, open_console, print_json
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ def export(
     dollars_per_hour: Annotated[
         float | None, typer.Option("--dollars-per-hour", min=0, help="Price of each machine, for the model card.")
     ] = None,
+    license_id: Annotated[
+        str, typer.Option("--license", help="Licence of the weights for the model card, such as cc-by-4.0 or mit.")
+    ] = "unknown",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Export a model with a model card: for CTranslate2 (fast on CPUs), Argos, Hugging Face, or as plain weights.
 
@@ -38,7 +43,7 @@ def export(
 
         dragoman export runs/demo/run --to argos --out models/demo.argosmodel
 
-        dragoman export runs/base --to huggingface --out models/base-hf --data data/wmt16 --dollars-per-hour 2.5
+        dragoman export runs/base --to huggingface --out models/base-hf --data data/wmt16 --license cc-by-4.0
     """
     from dragoman.corpus.dataset import DataSet
     from dragoman.decoding.ctranslate2_translator import CARD_FILE
@@ -52,9 +57,16 @@ def export(
     weight_type = next((known for known in QUANTIZATIONS if known == quantization), None)
     if quantization is not None and weight_type is None:
         raise DragomanError(f"--quantization {quantization} is not known: use {', '.join(QUANTIZATIONS)}.")
-    card_options = CardOptions(None if data is None else DataSet(data), dollars_per_hour)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", license_id):
+        raise DragomanError(f"--license {license_id} is not an identifier: use one such as cc-by-4.0, mit or other.")
+    card_options = CardOptions(None if data is None else DataSet(data), dollars_per_hour, license_id)
     export_model(model, out, export_format, weight_type, card_options, overwrite=overwrite)
-    console = open_console()
+    if as_json:
+        from dragoman.export.export_summary import describe_export
+
+        print_json(describe_export(out))
+        return
+    console = open_console(optional=True)
     print_file_sizes(out, console)
     use = f"try `dragoman translate {out}`. Model card: {out / CARD_FILE}."
     if export_format == "argos":

@@ -20,15 +20,15 @@ def load_with_glossary(model: Path, glossary: Path, decoding: dict[str, Any]) ->
     from dragoman.decoding.glossary import read_glossary
     from dragoman.decoding.glossary_search import GlossaryTranslator
     from dragoman.decoding.model_choice import find_model
-    from dragoman.decoding.translator import load
-    from dragoman.export.exporter import export
+    from dragoman.decoding.translator_loading import load
 
     found = find_model(model)
     with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
-        exported = (
-            found if is_ctranslate2_folder(found) else export(found, Path(folder) / "model", "ctranslate2", "float32")
-        )
-        translator = load(exported, **decoding)
+        if not is_ctranslate2_folder(found):
+            from dragoman.export.exporter import export
+
+            found = export(found, Path(folder) / "model", "ctranslate2", "float32")
+        translator = load(found, **decoding)
     assert isinstance(translator, CTranslate2Translator)
     assert translator.languages is not None
     return GlossaryTranslator(translator, read_glossary(glossary, translator.languages))

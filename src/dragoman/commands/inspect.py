@@ -38,16 +38,16 @@ def inspect(
 
             show_dataset(DataSet(path), open_console())
         return
-    from dragoman.decoding.ctranslate2_translator import CARD_FILE, DESCRIPTION_FILE
+    from dragoman.export.export_summary import describe_export, is_export
 
-    if (path / CARD_FILE).exists() and (path / DESCRIPTION_FILE).exists():
-        from dragoman.commands.export import print_file_sizes
-        from dragoman.export.exporter import file_sizes
-
+    if is_export(path):
+        content = describe_export(path)
         if as_json:
-            print_json({"export": str(path), "files": file_sizes(path)})
+            print_json(content)
         else:
-            print_file_sizes(path, open_console())
+            from dragoman.commands.export_table import show_export
+
+            show_export(content, open_console())
     else:
         from dragoman.training.run_inspection import describe
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dragoman.commands.typer_app import InterruptedByUserError, escape, open_console
+from dragoman.commands.next_commands import show_next_commands
+from dragoman.commands.typer_app import AsJson, InterruptedByUserError, escape, open_console, print_json
 from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress, no_progress
 
@@ -50,16 +51,21 @@ def prepare(
     tokenizer: Annotated[
         Path | None, typer.Option(help="Existing SentencePiece .model (default: train a new one).")
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Recipe whose settings are used.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Recipe whose corpus, cleaning and tokenizer settings are used.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes (default: one per core).")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")
     ] = False,
     list_corpora: Annotated[bool, typer.Option("--list", help="List the corpora in the catalog.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn text into a cleaned, tokenized, memory-mapped data set.
 
     The same inputs and settings give the same bytes. An interrupted run resumes.
+
+    Only the corpus, cleaning and tokenizer settings of a --recipe have an effect here; `dragoman train` takes the rest.
 
     **Examples**
 
@@ -74,7 +80,7 @@ def prepare(
         dragoman prepare own.tmx crawl.tsv@0.5 -l en-de --out data/own cleaning.max_words=100
     """
     if list_corpora:
-        _list_corpora()
+        _list_corpora(as_json=as_json)
         return
     arguments, overrides = _split_inputs(inputs or [])
     if not arguments or out is None:
@@ -84,7 +90,11 @@ def prepare(
 
     options = PreparationOptions(workers or len(os.sched_getaffinity(0)), tokenizer, overwrite)
     find = partial(find_corpus, arguments, valid or [], test or [], languages, file_format, mirror, encoding=encoding)
-    _prepare(find, out, resolve(recipe, overrides).settings, options)
+    created, corpus = _prepare(find, out, resolve(recipe, overrides).settings, options)
+    if as_json:
+        _print_result(out, created, corpus)
+    else:
+        _show_result(out, created, corpus, recipe)
 
 
 @dataclass(frozen=True)
@@ -96,18 +106,17 @@ class PreparationOptions:
 
 def _prepare(
     find: Callable[[Progress], "Corpus"], out: Path, settings: "Settings", options: PreparationOptions
-) -> None:
-    """Find the corpus, create the data set with progress bars, and print a summary."""
+) -> "tuple[bool, Corpus]":
+    """Find the corpus, and create the data set with progress bars, unless it exists."""
     from dragoman.corpus.preparation import prepare as prepare_dataset
     from dragoman.terminal import progress_bars
 
     try:
-        with progress_bars(open_console(stderr=True)) as progress:
+        with progress_bars(open_console(stderr=True, optional=True)) as progress:
             corpus = find(progress)
-            created = prepare_dataset(corpus, out, settings, progress=progress, **asdict(options))
+            return prepare_dataset(corpus, out, settings, progress=progress, **asdict(options)), corpus
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
-    _show_result(out, created, corpus)
 
 
 def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
@@ -116,12 +125,22 @@ def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
     return [argument for argument in inputs if argument not in overrides], overrides
 
 
-def _show_result(out: Path, created: bool, corpus: "Corpus") -> None:
+def _print_result(out: Path, created: bool, corpus: "Corpus") -> None:
+    from dragoman.corpus import dataset_summary
+    from dragoman.corpus.dataset import DataSet
+    from dragoman.corpus.dropped_pairs import warnings_of
+
+    data = DataSet(out)
+    facts = {"data": str(out), "created": created, "warnings": list(warnings_of(data.manifest, corpus.train))}
+    print_json({**facts, **dataset_summary.as_json(data)})
+
+
+def _show_result(out: Path, created: bool, corpus: "Corpus", recipe: str | None) -> None:
     from dragoman.commands.dataset_table import show_dropped_pairs, show_splits
     from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.dropped_pairs import warnings_of
 
-    console = open_console()
+    console = open_console(optional=True)
     state = "is ready" if created else "already exists, made from the same inputs and settings"
     console.print(f"{out} {state}.", highlight=False, soft_wrap=True)
     data = DataSet(out)
@@ -129,8 +148,12 @@ def _show_result(out: Path, created: bool, corpus: "Corpus") -> None:
     _show_layouts(corpus, console)
     show_dropped_pairs(data, console)
     for warning in warnings_of(data.manifest, corpus.train):
-        console.print(f"[yellow]Warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True)
-    console.print(f"For details run `dragoman inspect {out}`.", highlight=False, soft_wrap=True)
+        open_console().print(f"[yellow]Warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True)
+    commands = {
+        f"dragoman inspect {out}": "sources, cleaning and sentence lengths",
+        f"dragoman train {recipe or 'RECIPE'} --data {out} --out RUN": "train a model",
+    }
+    show_next_commands(commands, console)
 
 
 def _show_layouts(corpus: "Corpus", console: "Console") -> None:
@@ -195,9 +218,13 @@ def _parse_direction(languages: str) -> "Languages":
     return Languages(*codes)
 
 
-def _list_corpora() -> None:
+def _list_corpora(*, as_json: bool) -> None:
     from dragoman.corpus import catalog
 
+    if as_json:
+        facts = ("name", "about", "names", "licences")
+        print_json([{fact: getattr(each, fact) for fact in facts} for each in catalog.descriptions()])
+        return
     console = open_console()
     for description in catalog.descriptions():
         console.print(f"[bold]{description.name}[/bold]  {description.about}", highlight=False)

@@ -67,7 +67,9 @@ def _read(runs: Sequence[Path]) -> "ReportContent":
     from dragoman.commands.paired_bootstrap import bootstrap
     from dragoman.insight.report_writer import read_report
 
-    with open_console(stderr=True).status("Reading the runs" if len(runs) == 1 else "Comparing the runs"):
+    with open_console(stderr=True, optional=True).status(
+        "Reading the runs" if len(runs) == 1 else "Comparing the runs"
+    ):
         return read_report(runs, bootstrap)
 
 

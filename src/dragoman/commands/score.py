@@ -56,7 +56,7 @@ def score(
         text = EvaluationText.from_files(source, reference)
     else:
         raise DragomanError("score needs references: give --ref FILE (and --src FILE for models), or --data DATA.")
-    with progress_bars(open_console(stderr=True)) as progress:
+    with progress_bars(open_console(stderr=True, optional=True)) as progress:
         outputs = system_outputs(systems, text, progress)
     if len(systems) == 1:
         _print_score(scoring.score(outputs[0], text.references), as_json=as_json)
@@ -65,7 +65,7 @@ def score(
     if html is not None:
         differences = comparison_page.sentence_differences(text.sources, text.references, *outputs)
         write_atomic(html, comparison_page.as_html(systems, comparison, differences, len(text.references)))
-        open_console(stderr=True).print(f"Comparison page: {html}", highlight=False, soft_wrap=True)
+        open_console(stderr=True, optional=True).print(f"Comparison page: {html}", highlight=False, soft_wrap=True)
     _print_comparison(systems, comparison, as_json=as_json)
 
 

@@ -174,7 +174,7 @@ def _run_server(
     from dragoman.serving.suggestions import SuggestionStore
 
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # Clients must not fill the log with bad forms.
-    console = open_console(stderr=True)
+    console, notes = open_console(stderr=True), open_console(stderr=True, optional=True)
     keys = None if key_file is None else ApiKeys.read(key_file)
     suggestions = None if suggestion_folder is None else SuggestionStore(suggestion_folder)
     if host != LOOPBACK and keys is None and not limits.requests_per_minute:
@@ -185,7 +185,7 @@ def _run_server(
 
     def report_export(model: Path) -> None:
         message = f"Exporting {model} to CTranslate2 int8. Use `dragoman export` to do this only once."
-        console.print(message, style="dim", markup=False)
+        notes.print(message, style="dim", markup=False)
 
     metrics = Metrics()
     listener = bind_socket(host, port)
@@ -194,9 +194,9 @@ def _run_server(
     )
     for model in service.routes:
         via = "" if model.via is None else f", via {model.via}"
-        console.print(f"{model.name}: {model.source} to {model.target}{via}", highlight=False)
+        notes.print(f"{model.name}: {model.source} to {model.target}{via}", highlight=False)
     url = url_to_open(host, port)
-    console.print(f"Translate at {url}. API documentation: {url}/docs. Press Ctrl-C to stop.", soft_wrap=True)
+    notes.print(f"Translate at {url}. API documentation: {url}/docs. Press Ctrl-C to stop.", soft_wrap=True)
     names = [host, socket.gethostname(), *host_names]
     app = make_app(service, limits, keys, metrics, names, origins=origins, suggestions=suggestions)
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -1,21 +1,36 @@
 """`dragoman train`: a run on this machine."""
 
+import contextlib
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dragoman.commands.next_commands import TRAINED, after_training, show_next_commands
+from dragoman.commands.typer_app import AsJson, complete_recipe, open_console, print_json
+
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe, or the path of a TOML file.", show_default=False)],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A shipped recipe, or the path of a TOML file.", autocompletion=complete_recipe, show_default=False
+        ),
+    ],
     data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="Run folder. Resumes if it exists.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Workers on this machine (default: one per GPU, or one).")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model, or resume an interrupted run.
+
+    The recipe gives the settings of the model and of training. Its corpus, cleaning and tokenizer settings have no
+    effect here: they belong to `dragoman prepare`, with --recipe or key=value.
 
     Ctrl-C finishes the step, saves a checkpoint and exits; the same command resumes exactly where it stopped. A second
     Ctrl-C exits at once.
@@ -32,13 +47,24 @@ def train(
     from dragoman.launch import local_launcher, scheduler_environment
     from dragoman.recipe import resolve
     from dragoman.training.worker import TrainingJob
+    from dragoman.worker_environment import HOST, QUIET
 
+    if as_json:
+        os.environ[QUIET] = "1"  # The progress of workers goes to standard output, too.
     scheduler_environment.join_world()
     settings = resolve(recipe, overrides or []).settings
     if not launched_externally():  # There, workers report it together.
         DataSet(data).pairs("valid")
     count = workers or local_launcher.default_workers()
     job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
-    reason = local_launcher.train(job, count, make_scorer)
+    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+        reason = local_launcher.train(job, count, make_scorer)
+    is_first = os.environ.get("RANK", "0") == "0" and HOST not in os.environ  # `launch` prints what comes next itself.
+    if as_json and is_first:
+        from dragoman.insight.run_progress import describe_progress
+
+        print_json({"run": str(out), **describe_progress(out)})
+    elif reason in TRAINED and is_first:
+        show_next_commands(after_training(out), open_console(optional=True))
     if reason == "diverged":
         raise typer.Exit(1)

@@ -1,6 +1,7 @@
 """`dragoman translate`: text in, text out; or documents in, documents out."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,6 +16,8 @@ from dragoman.errors import DragomanError
 if TYPE_CHECKING:
     from dragoman.decoding.line_translator import LineTranslator, Translation
 
+_SETTING = re.compile(r"[\w.]+=")
+
 
 def translate(
     model: Annotated[Path, typer.Argument(help="Run, checkpoint, model folder or export.", show_default=False)],
@@ -22,7 +25,7 @@ def translate(
         list[str] | None,
         typer.Argument(
             metavar="[FILE]... [key=value]...",
-            help="Text, one sentence per line (default: standard input), or documents with --out; settings.",
+            help='Lines of text (default: standard input), or "a sentence", or documents with --out; settings.',
         ),
     ] = None,
     out: Annotated[
@@ -37,7 +40,7 @@ def translate(
         typer.Option("--glossary", help="Terms and their translations: TSV, or CSV by its name.", show_default=False),
     ] = None,
 ) -> None:
-    """Translate a file, standard input, or lines typed at a terminal.
+    """Translate a file, standard input, a sentence, or lines typed at a terminal.
 
     The output has as many lines as the input. Override decoding settings with key=value.
 
@@ -47,6 +50,8 @@ def translate(
     **Examples**
 
         dragoman translate runs/demo/run
+
+        dragoman translate runs/demo/run "The teacher reads a book."
 
         dragoman translate runs/demo/run news.en > news.de
 
@@ -60,13 +65,13 @@ def translate(
     """
     from dragoman.commands.glossary_option import load_with_glossary, show_terms
     from dragoman.decoding.glossary_search import GlossaryTranslator
-    from dragoman.decoding.translator import load
+    from dragoman.decoding.translator_loading import load
     from dragoman.documents.file_translation import check_files
 
-    files = [argument for argument in arguments or [] if "=" not in argument or Path(argument).exists()]
-    overrides = [argument for argument in arguments or [] if argument not in files]
+    files, overrides = _split_arguments(arguments or [])
+    sentences = files if out is None and all(map(_is_sentence, files)) else []
     if out is None:
-        _check_text_files(files)
+        _check_text_files(() if sentences else files)
     elif n_best > 1 or scores or as_json:
         raise DragomanError("--n-best, --scores and --json have no effect on documents: leave them out.")
     else:
@@ -75,6 +80,8 @@ def translate(
     translator = load(model, **settings) if glossary is None else load_with_glossary(model, glossary, settings)
     if out is not None:
         _translate_documents(translator, files, out)
+    elif sentences:
+        _print_all(sentences, translator.translate_scored(sentences, n_best), n_best, scores, as_json)
     elif files in ([], ["-"]) and sys.stdin.isatty():
         _translate_interactively(translator, n_best, scores)
     else:
@@ -83,10 +90,32 @@ def translate(
         show_terms(translator)
 
 
+def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Files or sentences, and key=value settings."""
+    overrides = [argument for argument in arguments if _SETTING.match(argument) and not _exists(argument)]
+    return [argument for argument in arguments if argument not in overrides], overrides
+
+
+def _is_sentence(argument: str) -> bool:
+    """True for words that are no file. One word alone is more often the misspelt name of a file."""
+    return " " in argument.strip() and not _exists(argument)
+
+
+def _exists(argument: str) -> bool:
+    try:
+        return Path(argument).exists()
+    except OSError:  # A sentence may be longer than the name of a file can be.
+        return False
+
+
 def _check_text_files(files: Sequence[str]) -> None:
     from dragoman.documents.formats import FORMATS
 
     for file in files:
+        if file != "-" and not _exists(file):
+            raise DragomanError(
+                f"There is no file {file}: check the path, or pipe text in: `echo {file} | dragoman translate MODEL`."
+            )
         known = FORMATS.get(Path(file).suffix[1:].lower())
         if known is not None and known.is_package:
             raise DragomanError(f"{file} is a document, not lines of text: add --out FILE.")
@@ -98,7 +127,7 @@ def _translate_documents(translator: "LineTranslator", files: Sequence[str], out
     from dragoman.documents.file_translation import translate_files
     from dragoman.terminal import progress_bars
 
-    console = open_console(stderr=True)
+    console = open_console(stderr=True, optional=True)
     with progress_bars(console) as progress:
         translated = translate_files(translator, files, out, progress)
     for file, path in translated:
@@ -122,21 +151,23 @@ def _translate_file(translator: "LineTranslator", file: str, n_best: int, scores
     from dragoman.text_lines import iterate_lines
 
     done = 0
-    with open_text(file) as text, progress_bars(open_console(stderr=True)) as progress:
+    with open_text(file) as text, progress_bars(open_console(stderr=True, optional=True)) as progress:
         for block in available_blocks(iterate_lines(text), translator.look_ahead):
-            for source, translation in zip(block, translator.translate_scored(block, n_best), strict=True):
-                _print(source, translation, n_best, scores, as_json)
+            _print_all(block, translator.translate_scored(block, n_best), n_best, scores, as_json)
             done += len(block)
             if not sys.stdout.isatty():
                 progress("Translating lines", done, None)
 
 
-def _print(source: str, translation: "Translation", n_best: int, scores: bool, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"source": source, **asdict(translation)}, ensure_ascii=False), flush=True)
-        return
-    for candidate in translation.candidates(n_best):
-        print(f"{candidate.score:.4f}\t{candidate.text}" if scores else candidate.text, flush=True)
+def _print_all(
+    sources: Sequence[str], translations: "Sequence[Translation]", n_best: int, scores: bool, as_json: bool
+) -> None:
+    for source, translation in zip(sources, translations, strict=True):
+        if as_json:
+            print(json.dumps({"source": source, **asdict(translation)}, ensure_ascii=False), flush=True)
+            continue
+        for candidate in translation.candidates(n_best):
+            print(f"{candidate.score:.4f}\t{candidate.text}" if scores else candidate.text, flush=True)
 
 
 def _translate_interactively(translator: "LineTranslator", n_best: int, scores: bool) -> None:

@@ -42,7 +42,7 @@ from dragoman.corpus.pair_selection import drop_duplicates, hold_out, sample_pai
 from dragoman.corpus.process_pool import ProcessPool
 from dragoman.corpus.sources import Source, fingerprint, is_standard_input, read_pairs
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.errors import CorpusError, DragomanError
+from dragoman.errors import CorpusError, DragomanError, write_remedy
 from dragoman.files import locked, publish_folder, remove_drafts, replacing, write_json
 from dragoman.progress_callback import Progress, no_progress
 from dragoman.settings import RuleName, Settings
@@ -88,7 +88,8 @@ def prepare(
         raise
     except OSError as error:
         raise DragomanError(
-            f"{out} cannot be written ({error.strerror or error}): fix that and run the same command again; it resumes."
+            f"{out} cannot be written ({error.strerror or error}): {write_remedy(error.strerror)} and run the same "
+            "command again, which resumes, or choose another --out."
         ) from error
     return True
 

@@ -25,6 +25,14 @@ article h2 { font-size: .95rem; margin: .5rem 0; font-variant-numeric: tabular-n
 article th { color: var(--faint); font-weight: 500; white-space: nowrap; width: 1%; } article table { width: 100%; }
 .better { color: var(--better); } .worse { color: var(--worse); }
 mark { color: inherit; background: color-mix(in srgb, currentColor 14%, transparent); border-radius: 3px; }
+@media (max-width: 40rem) {
+  body { overflow-wrap: anywhere; }
+  table { width: 100%; font-size: .9rem; }
+  th, td { padding-right: .4rem; }
+  body > table :is(th:first-child, th:nth-child(4)) { overflow-wrap: normal; }
+  article th, article td { display: block; width: auto; white-space: normal; overflow-wrap: anywhere;
+    border: 0; padding: .1rem 0; }
+}
 """
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
 from dragoman.errors import DragomanError, DragomanWarning
 from dragoman.files import read_json
-from dragoman.run_folder import RunFolder
+from dragoman.run_folder import RunFolder, hint_at_runs
 
 CHECKPOINT_PREFERENCE = ("averaged", "best-bleu", "best-loss", "last")
 """Checkpoints of a run, the preferred one for translation first."""
@@ -27,7 +27,7 @@ def find_model(path: Path) -> Path:
         if present:
             return _prefer_current(present)
     raise DragomanError(
-        f"There is no model in {path}: give a run that has saved a checkpoint, or a folder with a {DESCRIPTION_FILE}."
+        f"There is no model in {path}, neither a checkpoint of a run nor a {DESCRIPTION_FILE}: {hint_at_runs(path)}"
     )
 
 

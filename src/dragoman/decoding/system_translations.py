@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dragoman.corpus.dataset import DataSet, Split
 from dragoman.decoding.text_input import read_lines
-from dragoman.decoding.translator import load
+from dragoman.decoding.translator_loading import load
 from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress
 
@@ -36,6 +36,8 @@ class EvaluationText:
         if chosen is None:
             raise DragomanError(f"--split {split} is not known: use {' or '.join(SPLITS)}.")
         dataset = DataSet(data)
+        if chosen == "test" and "test" not in dataset.manifest.splits and "valid" in dataset.manifest.splits:
+            raise DragomanError(f"{data} has no test set: score the validation set with `--split valid`.")
         dataset.pairs(chosen)  # Raises an error that explains itself if the split does not exist.
         return cls(*dataset.text(chosen))
 

@@ -1,7 +1,6 @@
-"""Translation on torch with a trained model from a run, a checkpoint or an export."""
+"""Translation on torch with a trained model."""
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,9 @@ from dragoman.batching.packed_batch import pack_sentences
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.beam_search import search
-from dragoman.decoding.ctranslate2_translator import (
-    CTranslate2Translator,
-    is_ctranslate2_folder,
-    override_settings,
-)
+from dragoman.decoding.ctranslate2_translator import override_settings
 from dragoman.decoding.hypotheses import Hypothesis
 from dragoman.decoding.line_translator import Attention, LineTranslator, SourceTokens, make_batches
-from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
 from dragoman.model.architecture import Architecture
@@ -38,7 +32,7 @@ GPU_LOOK_AHEAD = 8192
 
 
 class Translator(LineTranslator):
-    """Translates on torch. Create one with `load`, or from a model in training."""
+    """Translates on torch. Create one with `load_on_torch`, or from a model in training."""
 
     def __init__(
         self, model: Transformer, tokenizer: Tokenizer, options: DecodingSettings, languages: Languages | None = None
@@ -124,18 +118,8 @@ def gpu_batch_tokens(architecture: Architecture, options: DecodingSettings, memo
     return min(GPU_BATCH_TOKENS, int(GPU_CACHE_SHARE * memory_bytes / (cached_tokens * token_bytes)))
 
 
-def load(path: Path | str, device: str | None = None, **decoding: Any) -> LineTranslator:
-    """Load a run (its best checkpoint), a checkpoint, a model folder or an export.
-
-    Without a device, a GPU is used if there is one. `decoding` overrides decoding settings, such as `beam=8`.
-    """
-    folder = find_model(Path(path))
-    if is_ctranslate2_folder(folder):
-        torch_threads = torch.get_num_threads()
-        cores = len(os.sched_getaffinity(0))
-        translator = CTranslate2Translator.load(folder, device, parallel_batches=cores, threads=1, **decoding)
-        torch.set_num_threads(torch_threads)  # CTranslate2 sets OpenMP's number of threads for torch, too.
-        return translator
+def load_on_torch(folder: Path, device: str | None, decoding: Mapping[str, Any]) -> Translator:
+    """Load a model folder. Without a device, a GPU is used if there is one."""
     loaded = load_model(folder, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     description = loaded.description
     options = override_settings(description.decoding, decoding)

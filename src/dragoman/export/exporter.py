@@ -16,6 +16,7 @@ from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
 from dragoman.export import argos, ctranslate2, huggingface
+from dragoman.export.export_summary import record_format
 from dragoman.export.model_card import CardOptions, write_card
 from dragoman.files import draft_path, publish_folder
 from dragoman.model.model_folder import WEIGHTS_FILE, StoredModel, load_model
@@ -59,6 +60,7 @@ def export(
         stored.description.write(draft)
         chosen = quantization or (DEFAULT_QUANTIZATION if export_format in QUANTIZED_FORMATS else "float32")
         _WRITERS[export_format](stored, draft, chosen)
+        record_format(draft, export_format, chosen)
         write_card(draft, found, stored.description, export_format, chosen, card_options or CardOptions())
         if export_format == "argos":
             argos.write_package(draft, stored.description.languages, out)

@@ -29,6 +29,14 @@ LIBRARIES = {
     "safetensors": "dragoman",
 }
 
+TRANSFORMERS_USAGE = """\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("FOLDER"), AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+batch = tokenizer(["A sentence.", "Another one."], return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+"""
+
 
 @dataclass(frozen=True)
 class CardOptions:
@@ -38,6 +46,8 @@ class CardOptions:
     """The training data, whose manifest has sources, sizes and licences."""
     dollars_per_hour: float | None = None
     """Price of each machine."""
+    license: str = "unknown"
+    """Licence of the weights, as model hubs spell it, such as `cc-by-4.0`: for whoever publishes them to choose."""
 
 
 def write_card(
@@ -60,7 +70,7 @@ def write_card(
         )
     languages = description.languages
     sections = [
-        _front_matter(languages, export_format),
+        _front_matter(languages, export_format, options.license),
         f"# {languages.source} to {languages.target}, translation with a Transformer\n",
         _overview(folder, description.architecture, export_format, quantization, started),
         _usage(languages, export_format),
@@ -80,12 +90,12 @@ def _all_events(model: Path) -> list[Event]:
     return [event for log in run.event_logs() for event in read_events(log)[0]]
 
 
-def _front_matter(languages: Languages, export_format: str) -> str:
+def _front_matter(languages: Languages, export_format: str, license_id: str) -> str:
     """Metadata for model hubs, in YAML, which includes JSON."""
     codes = json.dumps([languages.source, languages.target])
     return (
-        f"---\nlanguage: {codes}\npipeline_tag: translation\nlibrary_name: {LIBRARIES[export_format]}\n"
-        "tags: [dragoman]\n---\n"
+        f"---\nlanguage: {codes}\nlicense: {license_id}\npipeline_tag: translation\n"
+        f"library_name: {LIBRARIES[export_format]}\ntags: [dragoman]\n---\n"
     )
 
 
@@ -118,8 +128,10 @@ def _usage(languages: Languages, export_format: str) -> str:
             'argostranslate.package.install_from_path("FILE.argosmodel")\n'
             f'argostranslate.translate.translate(text, "{languages.source}", "{languages.target}")\n```\n'
         )
-    lines = [
-        "## Usage\n",
+    lines = ["## Usage\n"]
+    if export_format == "huggingface":
+        lines.append(f"```python\n{TRANSFORMERS_USAGE}```\n")
+    lines += [
         "```",
         f"dragoman translate FOLDER text.{languages.source} > text.{languages.target}",
     ]

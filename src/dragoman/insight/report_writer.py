@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, write_remedy
 from dragoman.files import write_atomic
 from dragoman.insight.compared_run import SignificanceTest
 from dragoman.insight.page import render
@@ -29,7 +29,9 @@ def write_html(content: ReportContent, path: Path) -> None:
     try:
         write_atomic(path, render(**content))
     except OSError as error:
-        raise DragomanError(f"{path} cannot be written ({error.strerror}): choose another --out.") from None
+        raise DragomanError(
+            f"{path} cannot be written ({error.strerror}): {write_remedy(error.strerror)}, or choose another --out."
+        ) from None
 
 
 def describe_time_use(summary: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from dragoman.insight.step_timeline import StepTimeline
 from dragoman.log_lines import LogLine, StepLine, find_repeated, line_of
 from dragoman.log_reader import ThinningReader
 from dragoman.log_thinning import thin
-from dragoman.run_folder import RunFolder
+from dragoman.run_folder import RunFolder, hint_at_runs
 from dragoman.step_sums import as_sum
 from dragoman.telemetry.remaining_time import WARM_UP_STEPS
 from dragoman.telemetry.worker_losses import LossTracker, worker_name
@@ -148,7 +148,9 @@ class RunLogReader:
 
     def __init__(self, path: Path) -> None:
         if not RunFolder(path).config.exists():
-            raise DragomanError(f"{path} is not a run: pass the directory that `dragoman train` got with --out.")
+            raise DragomanError(
+                f"{path} is not the run folder that `dragoman train` got with --out: {hint_at_runs(path)}"
+            )
         self._path = path
         self._logs: dict[Path, ThinningReader] = {}
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dragoman import events
+from dragoman.errors import write_remedy
 from dragoman.events import Event
 from dragoman.number_format import count, size, span
 
@@ -69,7 +70,7 @@ def _checkpoint_message(event: Event) -> EventMessage | None:
         case events.CheckpointFailed():
             return EventMessage(
                 f"The checkpoint of step {count(event.step)} could not be written ({event.reason}). Training "
-                "continues and older checkpoints are kept: free some disk space.",
+                f"continues and older checkpoints are kept: {write_remedy(event.reason)}.",
                 "error",
             )
         case events.CheckpointSkipped():

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,6 +29,7 @@ from dragoman.telemetry.remaining_time import (
     describe_remaining_time,
 )
 from dragoman.terminal import PLAIN_INTERVAL_S
+from dragoman.worker_environment import QUIET
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -156,7 +158,8 @@ class TerminalSink:
         self._total = settings.training.steps
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        if console.is_terminal:
+        self._is_quiet = bool(os.environ.get(QUIET))
+        if console.is_terminal and not self._is_quiet:
             columns = (TextColumn("[bold]{task.completed:,}[/bold] of {task.total:,} steps"), BarColumn(bar_width=24))
             self._bar = Progress(*columns, TextColumn("{task.description}"), console=console, transient=True)
             self._task = self._bar.add_task("starting", total=self._total)
@@ -169,7 +172,9 @@ class TerminalSink:
 
     def record(self, event: Event) -> None:
         self._throughput.record(event)
-        if isinstance(event, events.StepDone):
+        if self._is_quiet:
+            self._show_message(event, ("warning", "error"))
+        elif isinstance(event, events.StepDone):
             self._show_step(event)
         elif isinstance(event, events.EvaluationDone):
             self._show_evaluation(event)
@@ -222,8 +227,8 @@ class TerminalSink:
             shares = " : ".join(f"{100 * share:.0f}" for share in event.shares)
             self._print(f"Batch shares from step {count(event.step + 1)} on: {shares} %.")
 
-    def _show_message(self, event: Event) -> None:
-        if (message := message_for(event)) is not None:
+    def _show_message(self, event: Event, levels: Collection[str] = tuple(LEVEL_STYLES)) -> None:
+        if (message := message_for(event)) is not None and message.level in levels:
             self._console.print(message.text, style=LEVEL_STYLES[message.level], highlight=False, markup=False)
 
     def _print(self, text: str) -> None:
@@ -234,7 +239,9 @@ def open_sinks(settings: Settings) -> list[Sink]:
     """The terminal's view of a run."""
     # Open MPI gives workers a pseudo-terminal even if its own output goes to a file: no bar, and no colours.
     is_terminal = False if "OMPI_COMM_WORLD_RANK" in os.environ else None
-    return [TerminalSink(Console(file=sys.stdout, force_terminal=is_terminal), settings)]
+    # What remains of a quiet run are warnings and errors.
+    file = sys.stderr if os.environ.get(QUIET) else sys.stdout
+    return [TerminalSink(Console(file=file, force_terminal=is_terminal), settings)]
 
 
 def open_curves(run: RunFolder, first: Event) -> Sink:

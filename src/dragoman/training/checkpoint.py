@@ -28,7 +28,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, write_remedy
 from dragoman.events import CheckpointFailed, CheckpointRejected, CheckpointSaved, CheckpointSkipped, Event
 from dragoman.files import (
     draft_path,
@@ -84,8 +84,8 @@ class Checkpoints:
         """Raise if the last checkpoint of the run could not be written."""
         if self.failure:
             raise DragomanError(
-                f"The last checkpoint could not be written ({self.failure}): fix that, for example free space for "
-                f"{self.folder}, and repeat the command; it resumes from the newest checkpoint."
+                f"The last checkpoint could not be written ({self.failure}) to {self.folder}: "
+                f"{write_remedy(self.failure)} and repeat the command; it resumes from the newest checkpoint."
             )
 
     def wait(self) -> None:

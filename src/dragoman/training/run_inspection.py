@@ -10,7 +10,7 @@ from safetensors import safe_open
 from dragoman.errors import DragomanError
 from dragoman.files import read_json
 from dragoman.model.model_folder import MODEL_FILE, WEIGHTS_FILE
-from dragoman.run_folder import CHECKPOINT_FILES, RunFolder
+from dragoman.run_folder import CHECKPOINT_FILES, RunFolder, hint_at_runs
 from dragoman.training.checkpoint import (
     AVERAGED,
     BEST_BLEU,
@@ -29,7 +29,7 @@ def describe(path: Path) -> dict[str, Any]:
         return _describe_checkpoint(path)
     run = RunFolder(path)
     if not run.config.exists():
-        raise DragomanError(f"{path} is not a data set, run or checkpoint: check the path.")
+        raise DragomanError(f"{path} is not a data set, run, checkpoint or export: {hint_at_runs(path)}")
     return {
         "run": str(path),
         "checkpoints": [_describe_checkpoint(run.checkpoints / name) for name in names(run.checkpoints)],

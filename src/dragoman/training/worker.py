@@ -12,7 +12,7 @@ import torch
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster, join_cluster
 from dragoman.distributed.process_group import WorkersLostError
-from dragoman.errors import EXIT_DIVERGED, EXIT_WORKERS_LOST, DragomanError
+from dragoman.errors import EXIT_DIVERGED, EXIT_WORKERS_LOST, DragomanError, write_remedy
 from dragoman.event_log import EventLog
 from dragoman.files import locked, read_json, write_json
 from dragoman.model.precision import Precision
@@ -128,7 +128,8 @@ def open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
         with locked(run.path.parent):  # All workers of a machine do this at the same time.
             return _open_run(run, settings, data)
     except OSError as error:
-        return f"{run.path} cannot be written ({error.strerror}): free space there, or choose another --out."
+        remedy = write_remedy(error.strerror)
+        return f"{run.path} cannot be written ({error.strerror}): {remedy}, or choose another --out."
 
 
 def _open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:

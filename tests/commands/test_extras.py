@@ -1,0 +1,78 @@
+"""Commands in installations that lack an extra."""
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dragoman import cli
+from dragoman.commands.extras import EXTRA_OF_MODULE, missing_extra
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
+ARGUMENTS = {
+    "prepare": "demo --out {folder}/data cleaning.max_words=wrong",
+    "train": "tiny --data {folder} --out {folder}/run",
+    "launch": "--hosts localhost -- train tiny --data {folder} --out {folder}/run",
+    "translate": "{folder} {folder}/text",
+    "score": "{folder}/text --ref {folder}/text",
+    "export": "{folder} --out {folder}/export",
+    "serve": "{folder}",
+    "demo": "--out {folder}/text/demo",
+    "doctor": "tiny training.steps=wrong",
+    "report": "{folder}",
+    "watch": "{folder} --port 0",
+    "inspect": "{folder}",
+    "config": "tiny",
+}
+NEEDS = {
+    "train": {"train", "launch", "demo", "doctor", "export", "inspect"},
+    "serve": {"serve", "watch"},
+}
+"""Commands that need an extra whatever their arguments are."""
+
+
+def run_without(extra: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command as if the modules of an extra were not installed."""
+    modules = [module for module, home in EXTRA_OF_MODULE.items() if home == extra]
+    code = f"import sys; sys.modules |= dict.fromkeys({modules}); from dragoman import cli; cli.main()"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("extra", NEEDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_whose_extra_is_missing_says_so_in_one_sentence(command: str, extra: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("A line.\n")
+    done = run_without(extra, command, *ARGUMENTS[command].format(folder=tmp_path).split())
+    assert "Traceback" not in done.stderr
+    remedy = f"pip install 'dragoman[{extra}]'"
+    if command in NEEDS[extra]:
+        assert done.returncode == cli.EXIT_USER_ERROR
+        assert re.fullmatch(r"error: This command needs \w+, which is not installed: run `.*`\.\n", done.stderr)
+        assert remedy in done.stderr
+    else:
+        assert remedy not in done.stderr
+
+
+def test_a_missing_module_that_no_extra_installs_is_a_bug() -> None:
+    assert missing_extra(ModuleNotFoundError(name="rich")) is None
+
+
+def test_the_modules_are_those_of_the_extras() -> None:
+    distributions = importlib.metadata.packages_distributions()
+    for extra in ("train", "serve", "elastic"):
+        declared = {re.match(r"[\w-]+", requirement)[0] for requirement in PROJECT["optional-dependencies"][extra]}
+        modules = [module for module, home in EXTRA_OF_MODULE.items() if home == extra]
+        assert {distributions[module][0].replace("_", "-") for module in modules} == declared - {"dragoman"}
+
+
+def test_serving_and_documents_import_nothing_of_training() -> None:
+    modules = "dragoman.serving.app, dragoman.serving.model_loading, dragoman.documents.file_translation, dragoman"
+    code = f"import sys, {modules}; print(*sys.modules)"
+    imported = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert not {module for module, extra in EXTRA_OF_MODULE.items() if extra == "train"} & set(imported)
