@@ -42,9 +42,9 @@ def export(
     """
     from dragoman.corpus.dataset import DataSet
     from dragoman.decoding.ctranslate2_translator import CARD_FILE
-    from dragoman.export.exporter import EXPORT_FORMATS, QUANTIZATIONS
-    from dragoman.export.exporter import export as export_model
-    from dragoman.export.model_card import CardOptions
+    from dragoman.exporting.exporter import EXPORT_FORMATS, QUANTIZATIONS
+    from dragoman.exporting.exporter import export as export_model
+    from dragoman.exporting.model_card import CardOptions
 
     export_format = next((known for known in EXPORT_FORMATS if known == to), None)
     if export_format is None:
@@ -64,7 +64,7 @@ def export(
 
 def print_file_sizes(folder: Path, console: "Console") -> None:
     """Print the files of an export with their sizes."""
-    from dragoman.export.exporter import file_sizes
+    from dragoman.exporting.exporter import file_sizes
     from dragoman.number_format import size
     from dragoman.terminal import table
 

@@ -21,7 +21,7 @@ def load_with_glossary(model: Path, glossary: Path, decoding: dict[str, Any]) ->
     from dragoman.decoding.glossary_search import GlossaryTranslator
     from dragoman.decoding.model_choice import find_model
     from dragoman.decoding.translator import load
-    from dragoman.export.exporter import export
+    from dragoman.exporting.exporter import export
 
     found = find_model(model)
     with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:

@@ -42,7 +42,7 @@ def inspect(
 
     if (path / CARD_FILE).exists() and (path / DESCRIPTION_FILE).exists():
         from dragoman.commands.export import print_file_sizes
-        from dragoman.export.exporter import file_sizes
+        from dragoman.exporting.exporter import file_sizes
 
         if as_json:
             print_json({"export": str(path), "files": file_sizes(path)})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dragoman
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 
 from ..models import LINES, best_tokens, save_random_model, small_architecture
 
