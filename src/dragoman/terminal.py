@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
@@ -14,6 +15,11 @@ from dragoman.number_format import count, span
 from dragoman.progress_callback import Progress
 
 PLAIN_INTERVAL_S = 10.0
+
+
+def shows_bars(console: Console) -> bool:
+    """True on a terminal, and in a notebook with widgets."""
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 def table(*columns: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
@@ -50,8 +56,8 @@ class _RateColumn(ProgressColumn):
 
 @contextlib.contextmanager
 def progress_bars(console: Console) -> Iterator[Progress]:
-    """Progress bars on a terminal; in a log file or pipe, a plain line every `PLAIN_INTERVAL_S` seconds."""
-    if not console.is_terminal:
+    """Progress bars on a terminal or in a notebook; elsewhere, a plain line every `PLAIN_INTERVAL_S` seconds."""
+    if not shows_bars(console):
         yield _plain_lines(console)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), _CountColumn(), TimeElapsedColumn(), _RateColumn())
@@ -69,6 +75,16 @@ def progress_bars(console: Console) -> Iterator[Progress]:
         yield show
         for index in tasks.values():
             bars.update(bars.task_ids[index], total=bars.tasks[index].completed)
+
+
+@contextlib.contextmanager
+def showing_progress(progress: Progress | None) -> Iterator[Progress]:
+    """The given callback, or progress bars if there is none."""
+    if progress is not None:
+        yield progress
+        return
+    with progress_bars(Console(stderr=True)) as bars:
+        yield bars
 
 
 def _plain_lines(console: Console) -> Progress:

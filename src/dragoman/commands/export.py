@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dragoman import pipeline
 from dragoman.commands.typer_app import open_console
-from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,24 +40,15 @@ def export(
 
         dragoman export runs/base --to huggingface --out models/base-hf --data data/wmt16 --dollars-per-hour 2.5
     """
-    from dragoman.corpus.dataset import DataSet
     from dragoman.decoding.ctranslate2_translator import CARD_FILE
-    from dragoman.exporting.exporter import EXPORT_FORMATS, QUANTIZATIONS
-    from dragoman.exporting.exporter import export as export_model
-    from dragoman.exporting.model_card import CardOptions
 
-    export_format = next((known for known in EXPORT_FORMATS if known == to), None)
-    if export_format is None:
-        raise DragomanError(f"--to {to} is not known: use {', '.join(EXPORT_FORMATS)}.")
-    weight_type = next((known for known in QUANTIZATIONS if known == quantization), None)
-    if quantization is not None and weight_type is None:
-        raise DragomanError(f"--quantization {quantization} is not known: use {', '.join(QUANTIZATIONS)}.")
-    card_options = CardOptions(None if data is None else DataSet(data), dollars_per_hour)
-    export_model(model, out, export_format, weight_type, card_options, overwrite=overwrite)
+    pipeline.export(
+        model, out, to, quantization=quantization, data=data, dollars_per_hour=dollars_per_hour, overwrite=overwrite
+    )
     console = open_console()
     print_file_sizes(out, console)
     use = f"try `dragoman translate {out}`. Model card: {out / CARD_FILE}."
-    if export_format == "argos":
+    if to == "argos":
         use = "install it with Argos Translate's `package.install_from_path`. It contains the model card."
     console.print(f"{out} is ready: {use}", highlight=False, soft_wrap=True)
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from dragoman import pipeline
+
 
 def train(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe, or the path of a TOML file.", show_default=False)],
@@ -26,19 +28,6 @@ def train(
 
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
     """
-    from dragoman.corpus.dataset import DataSet
-    from dragoman.decoding.validation_scorer import make_scorer
-    from dragoman.distributed.cluster import launched_externally
-    from dragoman.launch import local_launcher, scheduler_environment
-    from dragoman.recipe import resolve
-    from dragoman.training.worker import TrainingJob
-
-    scheduler_environment.join_world()
-    settings = resolve(recipe, overrides or []).settings
-    if not launched_externally():  # There, workers report it together.
-        DataSet(data).pairs("valid")
-    count = workers or local_launcher.default_workers()
-    job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
-    reason = local_launcher.train(job, count, make_scorer)
-    if reason == "diverged":
+    trained = pipeline.train(recipe, data, out, settings=overrides or [], workers=workers)
+    if trained.reason == "diverged":
         raise typer.Exit(1)

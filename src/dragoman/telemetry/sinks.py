@@ -27,7 +27,7 @@ from dragoman.telemetry.remaining_time import (
     RunWork,
     describe_remaining_time,
 )
-from dragoman.terminal import PLAIN_INTERVAL_S
+from dragoman.terminal import PLAIN_INTERVAL_S, shows_bars
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -156,7 +156,7 @@ class TerminalSink:
         self._total = settings.training.steps
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        if console.is_terminal:
+        if shows_bars(console):
             columns = (TextColumn("[bold]{task.completed:,}[/bold] of {task.total:,} steps"), BarColumn(bar_width=24))
             self._bar = Progress(*columns, TextColumn("{task.description}"), console=console, transient=True)
             self._task = self._bar.add_task("starting", total=self._total)
