@@ -29,7 +29,7 @@ from dragoman.launch import NOTICE_S, RESTARTS
 from dragoman.launch.parent_death import die_with
 from dragoman.launch.worker_processes import GRACE_S, exit_name
 from dragoman.relay import LOOPBACK
-from dragoman.telemetry.sinks import Sink, open_sinks
+from dragoman.telemetry.sinks import Sink, open_sinks, say
 from dragoman.training import worker
 from dragoman.training.stop_signal import EXIT_AT_ONCE, STOP_SIGNALS, handling
 from dragoman.training.worker import MakeScorer, TrainingJob
@@ -85,10 +85,10 @@ class LocalWorkers:
                     return failure
                 self._raise_if_final(failure)
                 if restart < RESTARTS:
-                    print(
+                    say(
+                        self._job.settings,
                         f"A worker was lost: {failure}. Restarting all workers from the newest checkpoint "
                         f"({restart + 1} of {RESTARTS}).",
-                        flush=True,
                     )
         raise DragomanError(
             f"Gave up after {RESTARTS} restarts: {failure}. Checkpoints are in {self._job.run}; the same command "
