@@ -7,7 +7,7 @@ a notebook.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -255,7 +255,7 @@ def export(
 class Report:
     """The report of one or more runs. In a notebook, it shows itself as Markdown."""
 
-    content: "ReportContent"
+    content: "ReportContent" = field(repr=False)
     """Everything that the page shows, as JSON: summaries of the runs, and the comparison of several."""
 
     @property
