@@ -242,6 +242,8 @@ class TelemetrySettings(Section):
     """Where the curves are shown; mlflow, wandb and trackio are packages of their own."""
     project: Annotated[str, Field(min_length=1, max_length=100)] = "dragoman"
     """Project, or experiment of MLflow, that the run belongs to."""
+    mlflow_uri: str = ""
+    """Store or server of MLflow, such as http://host:5000; empty: that of MLFLOW_TRACKING_URI on the first machine."""
     log_format: Literal["text", "json"] = "text"
     """Output of training: text with a progress bar, or JSON lines for log collectors."""
 

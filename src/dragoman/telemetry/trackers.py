@@ -47,13 +47,13 @@ class Tracker(Protocol):
 
 
 class MlflowTracker:
-    """A run of MLflow, in the store that `MLFLOW_TRACKING_URI` names. It is found again by a tag."""
+    """A run of MLflow, in the store that the settings or `MLFLOW_TRACKING_URI` name. It is found again by a tag."""
 
     def open(self, run: TrackedRun) -> int:
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
-        self._client = MlflowClient()
+        self._client = MlflowClient(run.settings["telemetry.mlflow_uri"] or None)
         experiment = self._client.get_experiment_by_name(run.project)
         experiment_id = self._client.create_experiment(run.project) if experiment is None else experiment.experiment_id
         found = self._client.search_runs([experiment_id], f"tags.`{MLFLOW_TAG}` = '{run.identity}'")
