@@ -37,7 +37,7 @@ from dragoman.decoding.length_rules import EXTRA_LENGTH
 from dragoman.decoding.line_translator import make_batches
 from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 from dragoman.model.model_folder import load_model
 from dragoman.model.transformer import Transformer
 from dragoman.recipe import recipe_names

@@ -25,7 +25,7 @@ from dragoman.corpus import demo
 from dragoman.corpus.demo.lexicon import load_lexicon
 from dragoman.decoding.model_choice import find_model
 from dragoman.documents.html_document import visible_text
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 
 VOID = ("br", "img", "wbr", "hr")
 Kind = Callable[[list[str], random.Random], str]

@@ -34,7 +34,7 @@ from benchmarks.server_load import measure_load
 from benchmarks.toy_models import make_random_model, make_trained_model
 from dragoman.corpus import demo
 from dragoman.decoding.model_choice import find_model
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 from dragoman.serving.limits import Limits
 from dragoman.settings import DecodingSettings
 

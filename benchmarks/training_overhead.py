@@ -52,7 +52,7 @@ class TimedRecorder:
 def train_in_process(settings: Settings, data: DataSet, run: RunFolder) -> tuple[Trainer, TimedRecorder]:
     """Train in this process. Returns the trainer, and its recorded events with the time to record them."""
     cluster = join_cluster()
-    recorder = EventRecorder(run, EventLog(run.events_of(0)), cluster, lambda: open_sinks(settings))
+    recorder = EventRecorder(run, EventLog(run.events_of(0)), cluster, lambda: open_sinks(settings), settings)
     timed = TimedRecorder(recorder)
     trainer = Trainer(settings, data, run, cluster, make_scorer(settings, data), timed, recorder.event_sync)
     trainer.train(StopSignal())

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dragoman import cli, event_json
-from dragoman.commands.prepare import find_corpus
 from dragoman.corpus import catalog
+from dragoman.corpus.corpus_choice import find_corpus
 from dragoman.errors import DragomanError
 from dragoman.recipe import as_markdown
 

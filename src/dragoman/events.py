@@ -331,6 +331,16 @@ class CheckpointsAveraged(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrackerFailed(Event):
+    """An experiment tracker could not be reached or written; training continued. Recorded once in a session."""
+
+    step: int
+    tracker: str
+    """`mlflow`, `wandb` or `trackio`."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class MicroBatchesSplit(Event):
     """A batch did not fit in memory and was split into more micro-batches."""
 

@@ -63,8 +63,8 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
-def resolve(recipe: str | None = None, overrides: Sequence[str] = ()) -> Resolved:
-    """Defaults, then the recipe, then `key=value` overrides. All problems are reported at once."""
+def resolve(recipe: str | None = None, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Resolved:
+    """Defaults, then the recipe, then overrides: `key=value`, or keys with values. Reports all problems at once."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     problems: list[str] = []
@@ -77,6 +77,10 @@ def resolve(recipe: str | None = None, overrides: Sequence[str] = ()) -> Resolve
                 values[f"{section}.{name}"] = value
                 origins[f"{section}.{name}"] = f"recipe {Path(recipe).stem}"
     in_recipe = {key: values[key] for key in origins}
+    if isinstance(overrides, Mapping):
+        values |= overrides
+        origins |= dict.fromkeys(overrides, "argument")
+        overrides = ()
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:

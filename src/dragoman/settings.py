@@ -237,6 +237,19 @@ class DecodingSettings(Section):
     """Source tokens of a decoding batch, not counting the beam. A GPU takes more if its memory allows."""
 
 
+class TelemetrySettings(Section):
+    """Curves and logs of a run. `docs/train.md` explains the trackers."""
+
+    trackers: tuple[Literal["tensorboard", "mlflow", "wandb", "trackio"], ...] = ("tensorboard",)
+    """Where the curves are shown; mlflow, wandb and trackio are packages of their own."""
+    project: Annotated[str, Field(min_length=1, max_length=100)] = "dragoman"
+    """Project, or experiment of MLflow, that the run belongs to."""
+    mlflow_uri: str = ""
+    """Store or server of MLflow, such as http://host:5000; empty: that of MLFLOW_TRACKING_URI on the first machine."""
+    log_format: Literal["text", "json"] = "text"
+    """Output of training: text with a progress bar, or JSON lines for log collectors."""
+
+
 class MoneySettings(Section):
     """Prices of the machines, for the cost of a run."""
 
@@ -261,4 +274,5 @@ class Settings(Section):
     evaluation: EvaluationSettings = EvaluationSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     decoding: DecodingSettings = DecodingSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     money: MoneySettings = MoneySettings()

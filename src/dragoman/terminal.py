@@ -1,8 +1,10 @@
 """Terminal output: progress bars and tables."""
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
@@ -12,8 +14,14 @@ from rich.text import Text
 
 from dragoman.number_format import count, span
 from dragoman.progress_callback import Progress, no_progress
+from dragoman.worker_environment import QUIET
 
 PLAIN_INTERVAL_S = 10.0
+
+
+def shows_bars(console: Console) -> bool:
+    """True on a terminal, and in a notebook with widgets."""
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 def table(*columns: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
@@ -50,11 +58,11 @@ class _RateColumn(ProgressColumn):
 
 @contextlib.contextmanager
 def progress_bars(console: Console) -> Iterator[Progress]:
-    """Progress bars on a terminal; in a log file or pipe, a plain line every `PLAIN_INTERVAL_S` seconds."""
+    """Progress bars on a terminal or in a notebook; elsewhere, a plain line every `PLAIN_INTERVAL_S` seconds."""
     if console.quiet:
         yield no_progress
         return
-    if not console.is_terminal:
+    if not shows_bars(console):
         yield _plain_lines(console)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), _CountColumn(), TimeElapsedColumn(), _RateColumn())
@@ -72,6 +80,16 @@ def progress_bars(console: Console) -> Iterator[Progress]:
         yield show
         for index in tasks.values():
             bars.update(bars.task_ids[index], total=bars.tasks[index].completed)
+
+
+@contextlib.contextmanager
+def showing_progress(progress: Progress | None) -> Iterator[Progress]:
+    """The given callback, or progress bars if there is none."""
+    if progress is not None:
+        yield progress
+        return
+    with progress_bars(Console(stderr=True, quiet=bool(os.environ.get(QUIET)))) as bars:
+        yield bars
 
 
 def _plain_lines(console: Console) -> Progress:

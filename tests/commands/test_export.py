@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ..command_line import run_command
-from ..export.conftest import run  # noqa: F401
+from ..exporting.conftest import run  # noqa: F401
 from ..models import LINES
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.alignment import AlignmentLink, TokenizedPair, align, compose_links
 from dragoman.decoding.translator_loading import load
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 
 from ..models import PAIRS, briefly_trained_model, save_model, train_tokenizer
 from ..shared_folder import shared_folder

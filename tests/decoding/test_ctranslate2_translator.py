@@ -11,7 +11,7 @@ import dragoman
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.length_rules import length_penalty
 from dragoman.errors import DragomanError
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 
 from ..models import LINES, save_random_model, small_architecture, train_tokenizer
 

@@ -6,7 +6,7 @@ import dragoman
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.glossary import Glossary, Term
 from dragoman.decoding.glossary_search import GlossaryTranslator, check_terms
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 
 from ..models import LINES, briefly_trained_model, save_model, train_tokenizer
 

@@ -9,7 +9,7 @@ from dragoman.decoding.sentence_splitting import split_sentences
 from dragoman.decoding.translator_loading import load
 from dragoman.documents.marked_text import InlineTag, MarkedText
 from dragoman.documents.marked_translation import sentences_with_tags, translate_marked
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 
 from ..models import LINES, briefly_trained_model, save_model, train_tokenizer
 from ..shared_folder import shared_folder

@@ -17,6 +17,11 @@ def test_lines_of_a_cue_are_one_text_and_wrapped_again():
     assert rendered.decode() == CUE.format("Der Lehrer liest\r\nheute ein Buch.")
 
 
+def test_an_empty_translation_leaves_an_empty_cue():
+    document = parse_srt(CUE.format("The teacher reads\r\na book.").encode())
+    assert document.render([MarkedText("")]).decode() == CUE.format("")
+
+
 def test_lines_of_speakers_are_texts_of_their_own():
     document = parse_srt(CUE.format("- Who is there?\r\n<i>- Me.</i>").encode())
     assert [segment.text for segment in document.segments] == ["- Who is there?", "- Me."]

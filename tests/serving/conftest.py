@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import Metrics

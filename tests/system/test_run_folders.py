@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dragoman.commands.paired_bootstrap import bootstrap
 from dragoman.corpus.dataset import DataSet
 from dragoman.insight.live_server import WatchedRuns
+from dragoman.paired_bootstrap import bootstrap
 
 from .hosts import Hosts, missing_requirements
 from .test_elastic import ALL_WORKERS, TIMEOUT_S, ElasticLaunch

@@ -13,7 +13,7 @@ from dragoman.insight.time_and_cost import estimate_remaining_time
 from dragoman.recipe import resolve
 from dragoman.settings import Settings
 from dragoman.telemetry.remaining_time import WARM_UP_STEPS, RunWork
-from dragoman.telemetry.sinks import ThroughputMeter
+from dragoman.telemetry.throughput import ThroughputMeter
 from dragoman.training.due_work import due_after
 
 from ..insight.synthetic_runs import checkpoint, evaluation, synthetic_run

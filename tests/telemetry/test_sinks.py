@@ -11,8 +11,9 @@ from rich.console import Console
 from dragoman import events
 from dragoman.events import EvaluationDone, StepDone
 from dragoman.recipe import resolve
-from dragoman.telemetry import sinks
-from dragoman.telemetry.sinks import TensorBoardSink, TerminalSink, ThroughputMeter, open_sinks
+from dragoman.telemetry import curve_points
+from dragoman.telemetry.sinks import TensorBoardSink, TerminalSink, open_sinks
+from dragoman.telemetry.throughput import ThroughputMeter
 
 SETTINGS = resolve(None, ["training.steps=100", "evaluation.every=20"]).settings
 
@@ -134,7 +135,7 @@ def test_tensorboard_gets_a_few_of_many_short_steps(tmp_path):
 
 
 def test_tensorboard_gets_fewer_of_the_later_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(sinks, "DENSE_CURVE_STEPS", 100)
+    monkeypatch.setattr(curve_points, "DENSE_CURVE_STEPS", 100)
     shown = steps_on_board(tmp_path, 1000, step_s=1.0)
     assert shown[:99] == list(range(1, 100))
     assert [number for number in shown if 200 <= number < 220] == [201, 204, 207, 210, 213, 216, 219]

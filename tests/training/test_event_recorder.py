@@ -52,7 +52,7 @@ class Recorded:
         self.sink = FakeSink()
         self.opened = 0
         log = EventLog(self.run.events_of(WORKER))
-        self.recorder = EventRecorder(self.run, log, self.cluster, self.open_sinks)
+        self.recorder = EventRecorder(self.run, log, self.cluster, self.open_sinks, tiny())
 
     def open_sinks(self) -> list[FakeSink]:
         self.opened += 1

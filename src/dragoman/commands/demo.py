@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dragoman import pipeline
 from dragoman.commands.next_commands import show_next_commands
 from dragoman.commands.typer_app import escape, open_console
 
@@ -61,37 +62,28 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
     """Prepare, train, score, translate and report, with a heading and the equivalent command for each."""
     from dragoman.commands.dataset_table import show_splits
     from dragoman.commands.report import write_report
-    from dragoman.corpus import catalog
-    from dragoman.corpus.dataset import DataSet
-    from dragoman.corpus.preparation import prepare
-    from dragoman.decoding.translator_loading import load
-    from dragoman.decoding.validation_scorer import make_scorer
-    from dragoman.launch import local_launcher
     from dragoman.number_format import span
-    from dragoman.recipe import resolve
     from dragoman.terminal import progress_bars
-    from dragoman.training.worker import TrainingJob
 
     started = time.perf_counter()
-    settings = resolve(RECIPE, overrides).settings
     data_path, run_path = out / "data", out / "run"
 
     _heading(console, "1. Prepare", f"dragoman prepare demo --recipe {RECIPE} --out {data_path}")
     with progress_bars(console) as progress:
-        prepare(catalog.resolve("demo"), data_path, settings, workers=workers, progress=progress)
-    data = DataSet(data_path)
+        prepared = pipeline.prepare(
+            "demo", data_path, recipe=RECIPE, settings=overrides, workers=workers, progress=progress
+        )
+    data = prepared.dataset
     show_splits(data, console)
 
     _heading(console, "2. Train", f"dragoman train {RECIPE} --data {data_path} --out {run_path} --workers {workers}")
-    reason = local_launcher.train(
-        TrainingJob(settings, data_path, run_path, local_launcher.worker_threads(workers)), workers, make_scorer
-    )
-    if reason == "interrupted":
+    trained = pipeline.train(RECIPE, data_path, run_path, settings=overrides, workers=workers)
+    if trained.reason == "interrupted":
         console.print("Run the same command again to resume.")
         return
 
     _heading(console, "3. Score", f"dragoman score {run_path} --data {data_path}")
-    translator = load(run_path)
+    translator = pipeline.load(run_path)
     _score(translator, data, console)
 
     _heading(console, "4. Translate", f"dragoman translate {run_path}")

@@ -1,13 +1,12 @@
 """`dragoman export`: a trained model in another format."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dragoman import pipeline
 from dragoman.commands.typer_app import AsJson, open_console, print_json
-from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,38 +44,28 @@ def export(
 
         dragoman export runs/base --to huggingface --out models/base-hf --data data/wmt16 --license cc-by-4.0
     """
-    from dragoman.corpus.dataset import DataSet
     from dragoman.decoding.ctranslate2_translator import CARD_FILE
-    from dragoman.export.exporter import EXPORT_FORMATS, QUANTIZATIONS
-    from dragoman.export.exporter import export as export_model
-    from dragoman.export.model_card import CardOptions
 
-    export_format = next((known for known in EXPORT_FORMATS if known == to), None)
-    if export_format is None:
-        raise DragomanError(f"--to {to} is not known: use {', '.join(EXPORT_FORMATS)}.")
-    weight_type = next((known for known in QUANTIZATIONS if known == quantization), None)
-    if quantization is not None and weight_type is None:
-        raise DragomanError(f"--quantization {quantization} is not known: use {', '.join(QUANTIZATIONS)}.")
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", license_id):
-        raise DragomanError(f"--license {license_id} is not an identifier: use one such as cc-by-4.0, mit or other.")
-    card_options = CardOptions(None if data is None else DataSet(data), dollars_per_hour, license_id)
-    export_model(model, out, export_format, weight_type, card_options, overwrite=overwrite)
+    pipeline.export(
+        model, out, to, quantization=quantization, data=data, dollars_per_hour=dollars_per_hour, license_id=license_id,
+        overwrite=overwrite,
+    )  # fmt: skip
     if as_json:
-        from dragoman.export.export_summary import describe_export
+        from dragoman.exporting.export_summary import describe_export
 
         print_json(describe_export(out))
         return
     console = open_console(optional=True)
     print_file_sizes(out, console)
     use = f"try `dragoman translate {out}`. Model card: {out / CARD_FILE}."
-    if export_format == "argos":
+    if to == "argos":
         use = "install it with Argos Translate's `package.install_from_path`. It contains the model card."
     console.print(f"{out} is ready: {use}", highlight=False, soft_wrap=True)
 
 
 def print_file_sizes(folder: Path, console: "Console") -> None:
     """Print the files of an export with their sizes."""
-    from dragoman.export.exporter import file_sizes
+    from dragoman.exporting.exporter import file_sizes
     from dragoman.number_format import size
     from dragoman.terminal import table
 

@@ -1,8 +1,7 @@
-"""The option --glossary of `translate` and `serve`: its loading and its report."""
+"""The option --glossary of `translate` and `serve`: its parsing and its report."""
 
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dragoman.commands.typer_app import escape, open_console
 from dragoman.errors import DragomanError
@@ -12,26 +11,6 @@ if TYPE_CHECKING:
     from dragoman.decoding.glossary_search import GlossaryTranslator
 
 LISTED_TERMS = 5
-
-
-def load_with_glossary(model: Path, glossary: Path, decoding: dict[str, Any]) -> "GlossaryTranslator":
-    """Load a model with a glossary. Terms are searched for by CTranslate2: other models are exported first."""
-    from dragoman.decoding.ctranslate2_translator import CTranslate2Translator, is_ctranslate2_folder
-    from dragoman.decoding.glossary import read_glossary
-    from dragoman.decoding.glossary_search import GlossaryTranslator
-    from dragoman.decoding.model_choice import find_model
-    from dragoman.decoding.translator_loading import load
-
-    found = find_model(model)
-    with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
-        if not is_ctranslate2_folder(found):
-            from dragoman.export.exporter import export
-
-            found = export(found, Path(folder) / "model", "ctranslate2", "float32")
-        translator = load(found, **decoding)
-    assert isinstance(translator, CTranslate2Translator)
-    assert translator.languages is not None
-    return GlossaryTranslator(translator, read_glossary(glossary, translator.languages))
 
 
 def show_terms(translator: "GlossaryTranslator") -> None:

@@ -38,7 +38,7 @@ def inspect(
 
             show_dataset(DataSet(path), open_console())
         return
-    from dragoman.export.export_summary import describe_export, is_export
+    from dragoman.exporting.export_summary import describe_export, is_export
 
     if is_export(path):
         content = describe_export(path)

@@ -1,28 +1,20 @@
 """`dragoman prepare`: text to a data set."""
 
-import os
-import re
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dragoman import pipeline
 from dragoman.commands.next_commands import show_next_commands
 from dragoman.commands.typer_app import AsJson, InterruptedByUserError, escape, open_console, print_json
 from dragoman.errors import DragomanError
-from dragoman.progress_callback import Progress, no_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from dragoman.corpus.catalog import Corpus
-    from dragoman.corpus.sources import Languages
-    from dragoman.settings import Settings
-
-CORPUS_NAME = re.compile(r"[a-z0-9][a-z0-9-]*(/[A-Za-z-]+)?|.+\.toml(/[A-Za-z-]+)?")
+    from dragoman.pipeline import PreparedData
 
 
 def prepare(
@@ -86,37 +78,18 @@ def prepare(
     if not arguments or out is None:
         raise DragomanError("prepare needs a corpus and --out, for example `dragoman prepare demo --out data/demo`.")
 
-    from dragoman.recipe import resolve
-
-    options = PreparationOptions(workers or len(os.sched_getaffinity(0)), tokenizer, overwrite)
-    find = partial(find_corpus, arguments, valid or [], test or [], languages, file_format, mirror, encoding=encoding)
-    created, corpus = _prepare(find, out, resolve(recipe, overrides).settings, options)
-    if as_json:
-        _print_result(out, created, corpus)
-    else:
-        _show_result(out, created, corpus, recipe)
-
-
-@dataclass(frozen=True)
-class PreparationOptions:
-    workers: int
-    tokenizer: Path | None
-    overwrite: bool
-
-
-def _prepare(
-    find: Callable[[Progress], "Corpus"], out: Path, settings: "Settings", options: PreparationOptions
-) -> "tuple[bool, Corpus]":
-    """Find the corpus, and create the data set with progress bars, unless it exists."""
-    from dragoman.corpus.preparation import prepare as prepare_dataset
-    from dragoman.terminal import progress_bars
-
     try:
-        with progress_bars(open_console(stderr=True, optional=True)) as progress:
-            corpus = find(progress)
-            return prepare_dataset(corpus, out, settings, progress=progress, **asdict(options)), corpus
+        prepared = pipeline.prepare(
+            arguments, out, valid=valid or [], test=test or [], languages=languages, file_format=file_format,
+            encoding=encoding, mirror=mirror, tokenizer=tokenizer, recipe=recipe, settings=overrides, workers=workers,
+            overwrite=overwrite,
+        )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
+    if as_json:
+        _print_result(prepared)
+    else:
+        _show_result(prepared, recipe)
 
 
 def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
@@ -125,25 +98,24 @@ def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
     return [argument for argument in inputs if argument not in overrides], overrides
 
 
-def _print_result(out: Path, created: bool, corpus: "Corpus") -> None:
+def _print_result(prepared: "PreparedData") -> None:
     from dragoman.corpus import dataset_summary
-    from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.dropped_pairs import warnings_of
 
-    data = DataSet(out)
-    facts = {"data": str(out), "created": created, "warnings": list(warnings_of(data.manifest, corpus.train))}
+    data = prepared.dataset
+    warnings = list(warnings_of(data.manifest, prepared.corpus.train))
+    facts = {"data": str(prepared.path), "created": prepared.is_new, "warnings": warnings}
     print_json({**facts, **dataset_summary.as_json(data)})
 
 
-def _show_result(out: Path, created: bool, corpus: "Corpus", recipe: str | None) -> None:
+def _show_result(prepared: "PreparedData", recipe: str | None) -> None:
     from dragoman.commands.dataset_table import show_dropped_pairs, show_splits
-    from dragoman.corpus.dataset import DataSet
     from dragoman.corpus.dropped_pairs import warnings_of
 
     console = open_console(optional=True)
-    state = "is ready" if created else "already exists, made from the same inputs and settings"
+    out, corpus, data = prepared.path, prepared.corpus, prepared.dataset
+    state = "is ready" if prepared.is_new else "already exists, made from the same inputs and settings"
     console.print(f"{out} {state}.", highlight=False, soft_wrap=True)
-    data = DataSet(out)
     show_splits(data, console)
     _show_layouts(corpus, console)
     show_dropped_pairs(data, console)
@@ -165,57 +137,6 @@ def _show_layouts(corpus: "Corpus", console: "Console") -> None:
         if source.format == "csv" and not is_standard_input(source):
             layout = csv_layout(source.paths[0], corpus.languages, source.encoding)
             console.print(f"{source.paths[0]}: {layout}.", highlight=False, markup=False, soft_wrap=True)
-
-
-def find_corpus(
-    arguments: list[str],
-    valid: list[str],
-    test: list[str],
-    languages: str | None,
-    file_format: str | None,
-    mirror: Path | None,
-    progress: Progress = no_progress,
-    *,
-    encoding: str | None = None,
-) -> "Corpus":
-    """The corpus that the command line names: one of the catalog, a description, or files."""
-    from dragoman.corpus import catalog
-    from dragoman.corpus.sources import sources_from_arguments
-    from dragoman.corpus.text_encodings import check_encoding
-
-    direction = None if languages is None else _parse_direction(languages)
-    name = _corpus_name(arguments)
-    if name is not None:
-        if len(arguments) > 1 or valid or test or file_format or encoding:
-            raise DragomanError(
-                f"{name} cannot be combined with files: describe the mixture in a TOML file (see docs/prepare.md)."
-            )
-        return catalog.resolve(f"{name}/{languages}" if languages else name, mirror=mirror, progress=progress)
-    if mirror is not None:
-        raise DragomanError("--from is only for a corpus from the catalog or a description: leave it out for files.")
-    encoding = None if encoding is None else check_encoding(encoding)
-    train, direction = sources_from_arguments(arguments, direction, file_format, encoding)
-    valid_sources = sources_from_arguments(valid, direction, None, encoding)[0] if valid else []
-    test_sources = sources_from_arguments(test, direction, None, encoding)[0] if test else []
-    name = train[0].name if len(train) == 1 else f"{train[0].name} and {len(train) - 1} more"
-    return catalog.Corpus(name, direction, tuple(train), tuple(valid_sources), tuple(test_sources))
-
-
-def _corpus_name(arguments: list[str]) -> str | None:
-    """The argument that is a corpus name or a description, if there is one."""
-    for argument in arguments:
-        if CORPUS_NAME.fullmatch(argument) and not Path(argument).exists():
-            return argument
-    return next((argument for argument in arguments if argument.endswith(".toml")), None)
-
-
-def _parse_direction(languages: str) -> "Languages":
-    from dragoman.corpus.sources import Languages
-
-    codes = languages.split(":" if ":" in languages else "-")
-    if len(codes) != 2 or not all(codes) or codes[0] == codes[1]:
-        raise DragomanError(f"--languages {languages} is not a direction: write it as en-de, or en-GB:pt-BR.")
-    return Languages(*codes)
 
 
 def _list_corpora(*, as_json: bool) -> None:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dragoman import pipeline
 from dragoman.commands.typer_app import AsJson, escape, open_console, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dragoman.insight.report_content import ReportContent
+    from dragoman.pipeline import Report
 
 
 def report(
@@ -35,24 +36,22 @@ def report(
 
         dragoman report runs/base --markdown > notes.md
     """
-    from dragoman.insight.report_writer import to_markdown
-
     if as_json:
-        content = _read(runs)
+        content = _read(runs).content
         print_json(content["runs"][0] if content["comparison"] is None else content)
     elif markdown:
-        typer.echo(to_markdown(_read(runs)), nl=False)
+        typer.echo(_read(runs).markdown, nl=False)
     else:
         write_report(runs, out, open_console())
 
 
 def write_report(runs: Sequence[Path], out: Path | None, console: "Console") -> None:
     """Write the HTML report, and print its overview and its path."""
-    from dragoman.insight.report_writer import REPORT_FILE, write_html
+    from dragoman.insight.report_writer import REPORT_FILE
 
-    content = _read(runs)
-    path = out or runs[0] / REPORT_FILE
-    write_html(content, path)
+    read = _read(runs)
+    content, path = read.content, out or runs[0] / REPORT_FILE
+    read.write_html(path)
     if content["comparison"] is None:
         _print_overview(content["runs"][0], console)
     else:
@@ -63,14 +62,11 @@ def write_report(runs: Sequence[Path], out: Path | None, console: "Console") -> 
     console.print(f"Report: {escape(str(path))}", highlight=False, soft_wrap=True)
 
 
-def _read(runs: Sequence[Path]) -> "ReportContent":
-    from dragoman.commands.paired_bootstrap import bootstrap
-    from dragoman.insight.report_writer import read_report
-
+def _read(runs: Sequence[Path]) -> "Report":
     with open_console(stderr=True, optional=True).status(
         "Reading the runs" if len(runs) == 1 else "Comparing the runs"
     ):
-        return read_report(runs, bootstrap)
+        return pipeline.report(*runs)
 
 
 def _print_overview(summary: dict[str, Any], console: "Console") -> None:

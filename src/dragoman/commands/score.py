@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dragoman import pipeline
 from dragoman.commands.typer_app import AsJson, open_console, print_json
 from dragoman.errors import DragomanError
 
@@ -41,30 +42,16 @@ def score(
 
         dragoman score --compare runs/old runs/new --data data/demo --html differences.html
     """
-    from dragoman.decoding import comparison_page, scoring
-    from dragoman.decoding.system_translations import EvaluationText, system_outputs
-    from dragoman.files import write_atomic
-    from dragoman.terminal import progress_bars
-
     if len(systems) > 2:
         raise DragomanError(f"score takes one system or two, not {len(systems)}.")
     if len(systems) < 2 and (compare or html is not None):
         raise DragomanError(f"{'--compare' if compare else '--html'} needs two systems: give the second one, too.")
-    if data is not None:
-        text = EvaluationText.from_dataset(data, split)
-    elif reference is not None:
-        text = EvaluationText.from_files(source, reference)
-    else:
-        raise DragomanError("score needs references: give --ref FILE (and --src FILE for models), or --data DATA.")
-    with progress_bars(open_console(stderr=True, optional=True)) as progress:
-        outputs = system_outputs(systems, text, progress)
     if len(systems) == 1:
-        _print_score(scoring.score(outputs[0], text.references), as_json=as_json)
+        found = pipeline.score(systems[0], source=source, reference=reference, data=data, split=split)
+        _print_score(found, as_json=as_json)
         return
-    comparison = scoring.compare(outputs[0], outputs[1], text.references)
+    comparison = pipeline.compare(*systems, source=source, reference=reference, data=data, split=split, html=html)
     if html is not None:
-        differences = comparison_page.sentence_differences(text.sources, text.references, *outputs)
-        write_atomic(html, comparison_page.as_html(systems, comparison, differences, len(text.references)))
         open_console(stderr=True, optional=True).print(f"Comparison page: {html}", highlight=False, soft_wrap=True)
     _print_comparison(systems, comparison, as_json=as_json)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dragoman import pipeline
 from dragoman.commands.next_commands import TRAINED, after_training, show_next_commands
 from dragoman.commands.typer_app import AsJson, complete_recipe, open_console, print_json
 
@@ -41,30 +42,18 @@ def train(
 
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
     """
-    from dragoman.corpus.dataset import DataSet
-    from dragoman.decoding.validation_scorer import make_scorer
-    from dragoman.distributed.cluster import launched_externally
-    from dragoman.launch import local_launcher, scheduler_environment
-    from dragoman.recipe import resolve
-    from dragoman.training.worker import TrainingJob
     from dragoman.worker_environment import HOST, QUIET
 
     if as_json:
         os.environ[QUIET] = "1"  # The progress of workers goes to standard output, too.
-    scheduler_environment.join_world()
-    settings = resolve(recipe, overrides or []).settings
-    if not launched_externally():  # There, workers report it together.
-        DataSet(data).pairs("valid")
-    count = workers or local_launcher.default_workers()
-    job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
     with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
-        reason = local_launcher.train(job, count, make_scorer)
+        trained = pipeline.train(recipe, data, out, settings=overrides or [], workers=workers)
     is_first = os.environ.get("RANK", "0") == "0" and HOST not in os.environ  # `launch` prints what comes next itself.
     if as_json and is_first:
         from dragoman.insight.run_progress import describe_progress
 
         print_json({"run": str(out), **describe_progress(out)})
-    elif reason in TRAINED and is_first:
+    elif trained.reason in TRAINED and is_first:
         show_next_commands(after_training(out), open_console(optional=True))
-    if reason == "diverged":
+    if trained.reason == "diverged":
         raise typer.Exit(1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dragoman import pipeline
 from dragoman.commands.typer_app import escape, open_console
 from dragoman.errors import DragomanError
 
@@ -63,9 +64,8 @@ def translate(
 
         echo "The teacher reads a book." | dragoman translate runs/demo/run decoding.beam=8 --n-best 3 --scores
     """
-    from dragoman.commands.glossary_option import load_with_glossary, show_terms
+    from dragoman.commands.glossary_option import show_terms
     from dragoman.decoding.glossary_search import GlossaryTranslator
-    from dragoman.decoding.translator_loading import load
     from dragoman.documents.file_translation import check_files
 
     files, overrides = _split_arguments(arguments or [])
@@ -77,7 +77,7 @@ def translate(
     else:
         check_files(files, out)
     settings = _decoding_settings(overrides)
-    translator = load(model, **settings) if glossary is None else load_with_glossary(model, glossary, settings)
+    translator = pipeline.load(model, glossary=glossary, **settings)
     if out is not None:
         _translate_documents(translator, files, out)
     elif sentences:
@@ -124,13 +124,8 @@ def _check_text_files(files: Sequence[str]) -> None:
 
 
 def _translate_documents(translator: "LineTranslator", files: Sequence[str], out: Path) -> None:
-    from dragoman.documents.file_translation import translate_files
-    from dragoman.terminal import progress_bars
-
     console = open_console(stderr=True, optional=True)
-    with progress_bars(console) as progress:
-        translated = translate_files(translator, files, out, progress)
-    for file, path in translated:
+    for file, path in zip(files, pipeline.translate_files(translator, files, out), strict=True):
         console.print(f"{escape(file)} is translated: {escape(str(path))}", highlight=False)
 
 

@@ -25,8 +25,8 @@ def watch(
 
         dragoman watch runs/base runs/bf16 --host 0.0.0.0 --port 8090
     """
-    from dragoman.commands.paired_bootstrap import bootstrap
     from dragoman.insight.live_server import LiveServer
+    from dragoman.paired_bootstrap import bootstrap
 
     server = LiveServer(runs, host, port, bootstrap)
     open_console().print(

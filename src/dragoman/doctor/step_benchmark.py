@@ -167,6 +167,7 @@ class StepTrials:
             "evaluation": {"every": NEVER},
             "checkpoint": {"every": NEVER},
             "exchange": {"method": "plain"},
+            "telemetry": {"trackers": ()},
         }
         sections = {name: getattr(self._settings, name).model_copy(update=each) for name, each in changes.items()}
         return self._settings.model_copy(update=sections)
@@ -176,7 +177,7 @@ class StepTrials:
         with tempfile.TemporaryDirectory(prefix="dragoman-doctor-") as folder:
             run = RunFolder(Path(folder) / "run")
             run.path.mkdir()
-            recorder = EventRecorder(run, EventLog(run.events_of(0)), self._cluster, lambda: [sink])
+            recorder = EventRecorder(run, EventLog(run.events_of(0)), self._cluster, lambda: [sink], settings)
             data, no_scorer = cast(DataSet, self._data), cast(TranslationScorer, None)
             with contextlib.suppress(BenchmarkDone):
                 train_and_record(settings, data, run, self._cluster, no_scorer, recorder, StopSignal())

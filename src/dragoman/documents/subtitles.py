@@ -32,7 +32,8 @@ class _CueText:
 
     def render(self, translation: MarkedText, is_vtt: bool) -> list[str]:
         wrapped = MarkedText(wrap_evenly(translation.text, self.lines), translation.tags)
-        return split_lines(write_inline(self.inline.nest(wrapped), self.tags, _escape_vtt if is_vtt else _escape_srt))
+        written = write_inline(self.inline.nest(wrapped), self.tags, _escape_vtt if is_vtt else _escape_srt)
+        return split_lines(written) or [""]  # A model may write nothing; the cue stays.
 
 
 def parse_srt(content: bytes) -> Document:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,10 +18,11 @@ from starlette.types import ASGIApp
 
 from dragoman.host_header import HostHeaderMiddleware
 from dragoman.http_server import make_server
-from dragoman.insight.compared_run import SignificanceTest
+from dragoman.insight.compared_run import SignificanceTest, name_runs
 from dragoman.insight.page import render, to_script_json
 from dragoman.insight.report_content import ReportContent, summarize_runs
 from dragoman.insight.run_history import RunLogReader
+from dragoman.insight.run_metrics import render_metrics
 from dragoman.listening_socket import bind_socket, url_to_open
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -54,6 +56,14 @@ class WatchedRuns:
         with self._lock:
             return summarize_runs(self._runs, [reader.history() for reader in self._readers], time.time(), self._test)
 
+    def metrics(self) -> bytes:
+        """The latest metrics of all runs, for Prometheus."""
+        self.refresh()
+        with self._lock:
+            histories = [reader.history() for reader in self._readers]
+        names = name_runs(self._runs) if len(self._runs) > 1 else [history.name for history in histories]
+        return render_metrics(dict(zip(names, histories, strict=True)), time.time())
+
 
 class LiveServer:
     """Listens as soon as it is created. Outside of the loopback interface, requests need the token in its address."""
@@ -78,7 +88,7 @@ def make_app(
     host_names: Collection[str] = (),
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> ASGIApp:
-    """The page and its event stream. If there is a token, every request must carry it."""
+    """The page, its event stream, and the metrics. If there is a token, every request must carry it."""
 
     def refuse(request: Request) -> Response | None:
         # As bytes: compare_digest raises an error for text that is not ASCII.
@@ -99,7 +109,10 @@ def make_app(
             headers={"Cache-Control": "no-store"},
         )
 
-    app = Starlette(routes=[Route("/", page), Route("/events", events)])
+    async def metrics(request: Request) -> Response:
+        return refuse(request) or Response(await run_in_threadpool(watched.metrics), media_type=CONTENT_TYPE_LATEST)
+
+    app = Starlette(routes=[Route("/", page), Route("/events", events), Route("/metrics", metrics)])
     # A foreign page that reaches this server under its own host name does not know the token.
     return app if token else HostHeaderMiddleware(app, host_names, _refuse_host)
 

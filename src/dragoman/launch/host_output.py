@@ -1,5 +1,6 @@
 """The output of all hosts in one terminal: the progress of the run, and other lines with the name of their host."""
 
+import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -8,7 +9,8 @@ from rich.text import Text
 from dragoman.events import Event, RunStarted
 from dragoman.launch.worker_processes import exit_name
 from dragoman.settings import Settings
-from dragoman.telemetry.sinks import TerminalSink
+from dragoman.telemetry.json_log import JsonLog
+from dragoman.telemetry.sinks import LEVEL_STYLES, Sink, TerminalSink
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -19,9 +21,10 @@ class HostOutput:
     def __init__(self, console: Console, settings: Settings) -> None:
         self._console = console
         self._settings = settings
+        self._log = JsonLog(sys.stdout, settings) if settings.telemetry.log_format == "json" else None
         self._width = 0
         self._colours: dict[str, str] = {}
-        self._sink: TerminalSink | None = None
+        self._sink: Sink | None = None
         self._shown_errors: set[str] = set()
         self._last_lines: dict[str, str] = {}
         """The last line of each worker."""
@@ -38,7 +41,7 @@ class HostOutput:
     def event(self, event: Event) -> None:
         """Show an event as `dragoman train` does."""
         if self._sink is None and isinstance(event, RunStarted):
-            self._sink = TerminalSink(self._console, self._settings)
+            self._sink = self._log or TerminalSink(self._console, self._settings)
         if self._sink is not None:
             self._sink.record(event)
 
@@ -49,6 +52,9 @@ class HostOutput:
             if text in self._shown_errors:
                 return
             self._shown_errors.add(text)
+        if self._log is not None:
+            self._log.say(text, worker=label)
+            return
         prefix = Text(f"{label:<{self._width}} | ", style=self._colours[label])
         self._console.print(prefix + Text.from_ansi(text), soft_wrap=True)
 
@@ -59,10 +65,16 @@ class HostOutput:
 
     def say(self, sentence: str) -> None:
         """Show a message of the launcher itself."""
-        self._console.print(Text(sentence), soft_wrap=True)
+        self._say(sentence, "info")
 
     def warn(self, sentence: str) -> None:
-        self._console.print(Text(sentence, style="yellow"), soft_wrap=True)
+        self._say(sentence, "warning")
+
+    def _say(self, sentence: str, level: str) -> None:
+        if self._log is not None:
+            self._log.say(sentence, level)
+        else:
+            self._console.print(Text(sentence, style=LEVEL_STYLES[level]), soft_wrap=True)
 
     def end_attempt(self) -> None:
         """Remove the progress bar: the workers have exited."""

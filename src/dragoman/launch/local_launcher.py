@@ -3,7 +3,6 @@
 They find each other through a file, and listen on the loopback address only.
 """
 
-import contextlib
 import multiprocessing
 import os
 import signal
@@ -25,11 +24,12 @@ import torch
 from dragoman.authentication import new_secret
 from dragoman.distributed.cluster import launched_externally
 from dragoman.errors import EXIT_WORKERS_LOST, DragomanError
+from dragoman.events import Event
 from dragoman.launch import NOTICE_S, RESTARTS
 from dragoman.launch.parent_death import die_with
 from dragoman.launch.worker_processes import GRACE_S, exit_name
 from dragoman.relay import LOOPBACK
-from dragoman.telemetry.sinks import open_sinks
+from dragoman.telemetry.sinks import Sink, open_sinks, say
 from dragoman.training import worker
 from dragoman.training.stop_signal import EXIT_AT_ONCE, STOP_SIGNALS, handling
 from dragoman.training.worker import MakeScorer, TrainingJob
@@ -60,7 +60,7 @@ class WorkerOutcome:
 def train(job: TrainingJob, workers: int, make_scorer: MakeScorer) -> str:
     """Train on this machine; join the world of torchrun if there is one. Returns the reason for the end.
 
-    `make_scorer` is sent to other processes, so it must be a function of a module.
+    The run is shown by this process. `make_scorer` is sent to other processes, so it must be a function of a module.
     """
     if workers == 1 or launched_externally():
         return worker.train(job, make_scorer, open_sinks)
@@ -73,6 +73,7 @@ class LocalWorkers:
     def __init__(self, job: TrainingJob, workers: int, make_scorer: MakeScorer) -> None:
         self._job, self._workers, self._make_scorer = job, workers, make_scorer
         self._processes: list[SpawnProcess] = []
+        self._view = _RunView(job)
         self._stop_requested = False
 
     def train(self) -> str:
@@ -84,10 +85,10 @@ class LocalWorkers:
                     return failure
                 self._raise_if_final(failure)
                 if restart < RESTARTS:
-                    print(
+                    say(
+                        self._job.settings,
                         f"A worker was lost: {failure}. Restarting all workers from the newest checkpoint "
                         f"({restart + 1} of {RESTARTS}).",
-                        flush=True,
                     )
         raise DragomanError(
             f"Gave up after {RESTARTS} restarts: {failure}. Checkpoints are in {self._job.run}; the same command "
@@ -141,6 +142,7 @@ class LocalWorkers:
                 for process in self._processes:
                     process.kill()
                     process.join()
+                self._view.close()
 
     def _environment(self, rank: int) -> dict[str, str]:
         return {
@@ -156,8 +158,12 @@ class LocalWorkers:
     def _wait(self, receivers: Sequence[Connection]) -> list[WorkerOutcome]:
         """Wait until all workers have exited. After a failure the others exit by themselves, or are killed."""
         failed_at = None
+        reports = [_WorkerReport(receiver, self._view) for receiver in receivers]
         while running := [process for process in self._processes if process.exitcode is None]:
-            connection.wait([process.sentinel for process in running], timeout=1.0)
+            sentinels = [process.sentinel for process in running]
+            connection.wait([*sentinels, *(each.receiver for each in reports if each.is_open)], timeout=1.0)
+            for report in reports:
+                report.read()
             if failed_at is None and any(process.exitcode for process in self._processes):
                 failed_at = time.monotonic()
             limit_s = GRACE_S if self._stop_requested else NOTICE_S
@@ -165,8 +171,8 @@ class LocalWorkers:
                 for process in running:
                     process.kill()
         return [
-            _read_outcome(rank, process, receiver)
-            for rank, (process, receiver) in enumerate(zip(self._processes, receivers, strict=True))
+            WorkerOutcome(rank, process.exitcode or 0, **report.read())
+            for rank, (process, report) in enumerate(zip(self._processes, reports, strict=True))
         ]
 
     def _ask_workers_to_stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal handler)
@@ -180,13 +186,61 @@ class LocalWorkers:
                 process.terminate()
 
 
-def _read_outcome(rank: int, process: SpawnProcess, receiver: Connection) -> WorkerOutcome:
-    assert process.exitcode is not None
-    report: dict[str, str] = {}
-    with receiver, contextlib.suppress(EOFError):
-        if receiver.poll():
-            report = receiver.recv()
-    return WorkerOutcome(rank, process.exitcode, **report)
+class _RunView:
+    """The sinks that show a run in this process, opened at its first event."""
+
+    def __init__(self, job: TrainingJob) -> None:
+        self._job = job
+        self._sinks: Sequence[Sink] = []
+
+    def record(self, event: Event) -> None:
+        self._sinks = self._sinks or open_sinks(self._job.settings)
+        for sink in self._sinks:
+            sink.record(event)
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+        self._sinks = []
+
+
+class _WorkerReport:
+    """The messages of a worker: events to show, and at last how it ended."""
+
+    def __init__(self, receiver: Connection, view: _RunView) -> None:
+        self.receiver, self._view = receiver, view
+        self.is_open = True
+        self._ending: dict[str, str] = {}
+
+    def read(self) -> dict[str, str]:
+        """Show new events. Returns how the worker ended, as far as it has reported that."""
+        while (message := self._receive()) is not None:
+            if isinstance(message, Event):
+                self._view.record(message)
+            else:
+                self._ending = message
+        return self._ending
+
+    def _receive(self) -> Event | dict[str, str] | None:
+        try:
+            return self.receiver.recv() if self.is_open and self.receiver.poll() else None
+        except (EOFError, OSError):  # The worker has exited, maybe in the middle of a message.
+            self.receiver.close()
+            self.is_open = False
+            return None
+
+
+class _SentEvents:
+    """A sink that sends events to the process that shows the run."""
+
+    def __init__(self, sender: Connection) -> None:
+        self._sender = sender
+
+    def record(self, event: Event) -> None:
+        self._sender.send(event)
+
+    def close(self) -> None:
+        """The connection stays open: how the worker ends is sent through it, too."""
 
 
 def _work(
@@ -198,7 +252,7 @@ def _work(
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Until training handles it: there is nothing to save.
     os.environ.update(environment)
     try:
-        outcome.send({"reason": worker.train(job, make_scorer, open_sinks)})
+        outcome.send({"reason": worker.train(job, make_scorer, lambda _: [_SentEvents(outcome)])})
     except DragomanError as error:
         outcome.send({"user_error": str(error)})
     except Exception as error:

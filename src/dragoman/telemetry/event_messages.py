@@ -56,6 +56,9 @@ def message_for(event: Event) -> EventMessage | None:
             which = "differ from those of the other workers" if event.has_majority else "differ"
             weights = f"The weights of {', '.join(event.workers)} {which} after step {count(event.step)}"
             return EventMessage(f"{weights}: interrupt the run and resume it, which makes them equal again.", "error")
+        case events.TrackerFailed():
+            later = "it is tried again from time to time, and receives what it missed"
+            return EventMessage(f"{event.tracker} failed ({event.reason}): training continues, and {later}.", "warning")
         case events.RunEnded():
             return _ending(event)
     return _checkpoint_message(event)

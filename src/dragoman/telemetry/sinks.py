@@ -1,11 +1,10 @@
-"""Live views of a run's events: TensorBoard and terminal progress."""
+"""Live views of a run's events: TensorBoard, and the terminal or a log of JSON lines."""
 
 import contextlib
 import math
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -19,16 +18,12 @@ from dragoman.events import Event
 from dragoman.number_format import count, span
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
+from dragoman.telemetry.curve_points import evaluation_scalars, is_on_curve, step_scalars
 from dragoman.telemetry.event_messages import message_for
-from dragoman.telemetry.remaining_time import (
-    RECENT_EVALUATIONS,
-    RECENT_STEPS,
-    WARM_UP_STEPS,
-    RemainingTime,
-    RunWork,
-    describe_remaining_time,
-)
-from dragoman.terminal import PLAIN_INTERVAL_S
+from dragoman.telemetry.json_log import JsonLog
+from dragoman.telemetry.remaining_time import describe_remaining_time
+from dragoman.telemetry.throughput import ThroughputMeter
+from dragoman.terminal import PLAIN_INTERVAL_S, shows_bars
 from dragoman.worker_environment import QUIET
 
 if TYPE_CHECKING:
@@ -40,8 +35,6 @@ SHOWN_SHARE_CHANGE = 0.1
 """Batch shares are shown again when one has changed by this much: smaller changes are noise."""
 CURVE_INTERVAL_S = 0.1
 """TensorBoard gets no more than one step in this time: to write five curves takes as long as a short step does."""
-DENSE_CURVE_STEPS = 10_000
-"""TensorBoard gets every step up to this one, later every second, third, and so on: it shows a thousand points."""
 LEVEL_STYLES = {"detail": "dim", "info": "", "warning": "yellow", "error": "bold red"}
 """Rich style of a message by its level."""
 
@@ -74,22 +67,12 @@ class TensorBoardSink:
     def _write(self, event: Event, writer: "SummaryWriter") -> None:
         if isinstance(event, events.StepDone):
             is_dense = event.at_s - self._curve_at_s < CURVE_INTERVAL_S
-            if is_dense or event.step % (1 + event.step // DENSE_CURVE_STEPS):
+            if is_dense or not is_on_curve(event.step):
                 return
             self._curve_at_s = event.at_s
-            scalars = {
-                "train/loss": event.loss,
-                "train/learning_rate": event.learning_rate,
-                "train/gradient_norm": event.gradient_norm,
-                "speed/step_s": event.step_s,
-                "speed/tokens_per_s": (event.source_tokens + event.target_tokens) / event.step_s,
-            }
-            _add(writer, scalars, event.step)
+            _add(writer, step_scalars(event), event.step)
         elif isinstance(event, events.EvaluationDone):
-            scores = {"eval/loss": event.loss, "eval/perplexity": event.perplexity}
-            scores |= {} if event.bleu is None else {"eval/bleu": event.bleu}
-            scores |= {} if event.chrf is None else {"eval/chrf": event.chrf}
-            _add(writer, scores, event.step)
+            _add(writer, evaluation_scalars(event), event.step)
             text = "\n\n".join(
                 f"**source** {sample['source']}  \n**reference** {sample['reference']}  \n"
                 f"**translation** {sample['translation']}"
@@ -110,45 +93,6 @@ def _add(writer: "SummaryWriter", scalars: dict[str, float], step: int) -> None:
         writer.add_scalar(name, value, step)
 
 
-class ThroughputMeter:
-    """Current speed of a run, and the time that its remaining steps, evaluations and checkpoints will take."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._work = RunWork.of(settings.training.steps, settings.model_dump(mode="json"))
-        self._steps: deque[events.StepDone] = deque(maxlen=RECENT_STEPS)
-        self._evaluations: list[events.EvaluationDone] = []
-        self._checkpoints: deque[events.CheckpointSaved] = deque(maxlen=RECENT_EVALUATIONS)
-        self._seen = 0
-        self._resumed_step = 0
-
-    def record(self, event: Event) -> None:
-        if isinstance(event, events.RunStarted):
-            self._resumed_step = event.resumed_step
-        elif isinstance(event, events.StepDone):
-            self._seen += 1
-            if self._seen <= WARM_UP_STEPS + 1:
-                self._steps.clear()  # Of the first steps only the latest one is shown.
-            self._steps.append(event)
-        elif isinstance(event, events.EvaluationDone):
-            self._evaluations.append(event)
-        elif isinstance(event, events.CheckpointSaved):
-            self._checkpoints.append(event)
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Source and target tokens a second over the latest steps."""
-        tokens = sum(done.source_tokens + done.target_tokens for done in self._steps)
-        return tokens / max(1e-9, sum(done.step_s for done in self._steps))
-
-    @property
-    def remaining_time(self) -> RemainingTime | None:
-        """Time to the end of the run; None until enough steps are measured."""
-        if not self._steps:
-            return None
-        records = list(self._steps), self._evaluations, list(self._checkpoints)
-        return self._work.remaining_time(self._steps[-1].step, self._resumed_step, *records)
-
-
 class TerminalSink:
     """A progress bar on a terminal, or occasional lines elsewhere. Evaluations are the rows of a table."""
 
@@ -159,7 +103,7 @@ class TerminalSink:
         self._bar: Progress | None = None
         self._task = TaskID(0)
         self._is_quiet = bool(os.environ.get(QUIET))
-        if console.is_terminal and not self._is_quiet:
+        if shows_bars(console) and not self._is_quiet:
             columns = (TextColumn("[bold]{task.completed:,}[/bold] of {task.total:,} steps"), BarColumn(bar_width=24))
             self._bar = Progress(*columns, TextColumn("{task.description}"), console=console, transient=True)
             self._task = self._bar.add_task("starting", total=self._total)
@@ -236,12 +180,22 @@ class TerminalSink:
 
 
 def open_sinks(settings: Settings) -> list[Sink]:
-    """The terminal's view of a run."""
+    """The terminal's view of a run, or its log."""
+    if settings.telemetry.log_format == "json":
+        return [JsonLog(sys.stdout, settings)]
     # Open MPI gives workers a pseudo-terminal even if its own output goes to a file: no bar, and no colours.
     is_terminal = False if "OMPI_COMM_WORLD_RANK" in os.environ else None
     # What remains of a quiet run are warnings and errors.
     file = sys.stderr if os.environ.get(QUIET) else sys.stdout
     return [TerminalSink(Console(file=file, force_terminal=is_terminal), settings)]
+
+
+def say(settings: Settings, message: str) -> None:
+    """Show a warning that is not about an event."""
+    if settings.telemetry.log_format == "json":
+        JsonLog(sys.stdout, settings).say(message, "warning")
+    else:
+        print(message, flush=True)
 
 
 def open_curves(run: RunFolder, first: Event) -> Sink:

@@ -21,6 +21,7 @@ from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
 from dragoman.telemetry.peak_flops_benchmark import measure_peak
 from dragoman.telemetry.sinks import Sink
+from dragoman.telemetry.trackers import missing_packages
 from dragoman.training.evaluation import TranslationScorer
 from dragoman.training.event_recorder import EventRecorder
 from dragoman.training.fingerprint import Fingerprint, require_equal
@@ -70,14 +71,15 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
     require_equal(cluster, Fingerprint.of(job.settings, data))  # Before anything is written.
     run = RunFolder(job.run)
     check_shares(job.settings, cluster.workers)
-    problem = open_run(run, job.settings, data)
+    problem = missing_trackers(job.settings) if cluster.is_main else None
+    problem = problem or open_run(run, job.settings, data)
     log = EventLog(run.events_of(cluster.worker)) if problem is None else None
     if log is not None and not log.lock():
         problem = f"{run.path} is being trained by another process: wait until it ends, or choose another --out."
     _raise_together(problem, cluster)
     assert log is not None
     scorer = make_scorer(job.settings, data)
-    recorder = EventRecorder(run, log, cluster, lambda: open_sinks(job.settings))
+    recorder = EventRecorder(run, log, cluster, lambda: open_sinks(job.settings), job.settings)
     return train_and_record(job.settings, data, run, cluster, scorer, recorder, stop)
 
 
@@ -119,6 +121,13 @@ def _raise_together(problem: str | None, cluster: Cluster) -> None:
     for member, found in zip(cluster.members, problems, strict=True):
         if found is not None:
             raise DragomanError(found if None not in problems else f"Worker {member.worker} on {member.host}: {found}")
+
+
+def missing_trackers(settings: Settings) -> str | None:
+    """The problem with the trackers of a run, if their packages are not installed."""
+    missing = missing_packages(settings.telemetry.trackers)
+    command = f"pip install {' '.join(missing)}"
+    return f"telemetry.trackers needs packages that are not installed: `{command}`." if missing else None
 
 
 def open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:

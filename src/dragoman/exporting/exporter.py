@@ -15,9 +15,9 @@ from dragoman.decoding.ctranslate2_translator import CARD_FILE, is_ctranslate2_f
 from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
-from dragoman.export import argos, ctranslate2, huggingface
-from dragoman.export.export_summary import record_format
-from dragoman.export.model_card import CardOptions, write_card
+from dragoman.exporting import argos, ctranslate2, huggingface
+from dragoman.exporting.export_summary import record_format
+from dragoman.exporting.model_card import CardOptions, write_card
 from dragoman.files import draft_path, publish_folder
 from dragoman.model.model_folder import WEIGHTS_FILE, StoredModel, load_model
 

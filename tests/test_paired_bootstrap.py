@@ -1,6 +1,6 @@
 from random import Random
 
-from dragoman.commands.paired_bootstrap import bootstrap
+from dragoman.paired_bootstrap import bootstrap
 from dragoman.telemetry.kept_translations import KeptTranslations
 
 RANDOM = Random(1)

@@ -9,7 +9,7 @@ import dragoman
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
-from dragoman.export.exporter import EXPORT_FORMATS, export
+from dragoman.exporting.exporter import EXPORT_FORMATS, export
 from dragoman.model.model_folder import WEIGHTS_FILE
 
 from ..models import LINES, save_random_model, small_architecture

@@ -9,7 +9,7 @@ import sentencepiece
 import dragoman
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 from dragoman.model.model_folder import WEIGHTS_FILE
 from dragoman.recipe import recipe_names
 

@@ -9,8 +9,8 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.ctranslate2_translator import CARD_FILE
 from dragoman.errors import DragomanError
-from dragoman.export.exporter import export
-from dragoman.export.model_card import CardOptions
+from dragoman.exporting.exporter import export
+from dragoman.exporting.model_card import CardOptions
 
 from ..models import save_random_model, small_architecture
 

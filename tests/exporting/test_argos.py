@@ -11,7 +11,7 @@ import sentencepiece
 import dragoman
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
-from dragoman.export.exporter import export
+from dragoman.exporting.exporter import export
 
 from ..models import LINES, briefly_trained_model, save_model
 
