@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from .hosts import CGROUPS, CONTROLLERS, HOME, NAME_PREFIX, Hosts, missing_requirements
+from . import hosts as test_bed
+from .hosts import HOME, NAME_PREFIX, HostCgroups, Hosts, cgroup_roots, missing_requirements
 
 pytestmark = [
     pytest.mark.system,
@@ -88,7 +89,7 @@ def test_invalid_rate_is_rejected(hosts):
 def test_cpu_quota_throttles_a_host(hosts):
     spin = "import time; n = time.process_time\nwhile n() < 0.2: pass"
     hosts["b"].ssh(python(spin))
-    cpu_stat = dict(line.split() for line in (CGROUPS / "cpu" / hosts.name / "b" / "cpu.stat").read_text().splitlines())
+    cpu_stat = dict(line.split() for line in (cgroup_roots(hosts.name)[0] / "b" / "cpu.stat").read_text().splitlines())
     assert int(cpu_stat["nr_throttled"]) > 0
 
 
@@ -146,7 +147,7 @@ def test_two_groups_of_hosts_can_exist_at_the_same_time(hosts):
 
 
 def leftovers(name: str, folder: Path) -> list[str]:
-    cgroups = [str(cgroup) for controller in CONTROLLERS for cgroup in (CGROUPS / controller).glob(name)]
+    cgroups = [str(cgroup) for root in cgroup_roots("") for cgroup in root.glob(name)]
     links = subprocess.check_output(["ip", "-brief", "link"], text=True)
     interface = name.replace(NAME_PREFIX, "hosts") + "@"
     return (
@@ -192,3 +193,48 @@ def _command_lines_with(text: str) -> list[str]:
             if text in line and int(entry.name) != os.getpid():
                 found.append(line)
     return found
+
+
+def test_cgroups_of_version_2_are_limited_and_frozen_by_their_own_files(tmp_path, monkeypatch):
+    """This machine may have either version, so the files of a directory stand for those of the kernel."""
+    monkeypatch.setattr(test_bed, "CGROUPS", tmp_path)
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory\n")
+    cgroups = HostCgroups("group", "a")
+    assert cgroups.paths == [tmp_path / "group" / "a"]
+    cgroups.create()
+    assert [(tmp_path / level / "cgroup.subtree_control").read_text() for level in ("", "group")] == ["+cpu", "+cpu"]
+    cgroups.set_quota(0.5)
+    assert (tmp_path / "group" / "a" / "cpu.max").read_text() == "5000 10000"
+    cgroups.set_quota(None)
+    assert (tmp_path / "group" / "a" / "cpu.max").read_text() == "max 10000"
+    (tmp_path / "group" / "a" / "cgroup.events").write_text("populated 1\nfrozen 1\n")
+    cgroups.set_frozen(True)
+    assert (tmp_path / "group" / "a" / "cgroup.freeze").read_text() == "1"
+
+
+def two_hosts(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    script = Path(__file__).parents[2] / "examples" / "two-hosts"
+    return subprocess.run([sys.executable, script, *words], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_command_of_the_tutorial_creates_changes_and_removes_two_hosts(tmp_path):
+    refused = two_hosts(tmp_path, "down")
+    assert refused.returncode == 1
+    assert "There are no hosts" in refused.stderr
+    created = two_hosts(tmp_path, "up")
+    try:
+        assert created.returncode == 0, created.stdout + created.stderr
+        folder = (tmp_path / "hosts").resolve()
+        ssh = ["ssh", "-F", str(tmp_path / "hosts" / "ssh_config"), "b"]
+        assert subprocess.check_output([*ssh, "hostname"], text=True).strip() == "b"
+        assert "are up already" in two_hosts(tmp_path, "up").stderr
+        assert two_hosts(tmp_path, "link", "10mbit").returncode == 0
+        assert "rate 10Mbit" in subprocess.check_output([*ssh, "tc qdisc show dev eth0"], text=True)
+        assert two_hosts(tmp_path, "cpu", "b", "0.3").returncode == 0
+        for wrong in (["link", "fast"], ["cpu", "c", "1"], ["cpu", "a", "many"], ["sideways"], []):
+            assert two_hosts(tmp_path, *wrong).returncode == 1
+    finally:
+        removed = two_hosts(tmp_path, "down")
+    assert removed.returncode == 0, removed.stdout + removed.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert not folder.exists()

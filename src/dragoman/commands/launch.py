@@ -14,7 +14,7 @@ from dragoman.commands.typer_app import (
     app,
     open_console,
 )
-from dragoman.errors import DragomanError
+from dragoman.errors import EXIT_RESUMABLE, DragomanError
 
 if TYPE_CHECKING:
     from dragoman.launch.agents import Agents
@@ -80,6 +80,8 @@ def launch(
         show_next_commands(after_training(request.out), open_console(optional=True), f" on {request.machines[0].name}")
     if reason == "diverged":
         raise typer.Exit(1)
+    if reason == "interrupted":
+        raise typer.Exit(EXIT_RESUMABLE)
 
 
 def _link_check(view: "HostOutput") -> "LinkCheck":

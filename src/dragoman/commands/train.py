@@ -11,6 +11,8 @@ import typer
 from dragoman import pipeline
 from dragoman.commands.next_commands import TRAINED, after_training, show_next_commands
 from dragoman.commands.typer_app import AsJson, complete_recipe, open_console, print_json
+from dragoman.errors import EXIT_RESUMABLE
+from dragoman.worker_environment import HOST, QUIET, SECRET
 
 
 def train(
@@ -33,8 +35,8 @@ def train(
     The recipe gives the settings of the model and of training. Its corpus, cleaning and tokenizer settings have no
     effect here: they belong to `dragoman prepare`, with --recipe or key=value.
 
-    Ctrl-C finishes the step, saves a checkpoint and exits; the same command resumes exactly where it stopped. A second
-    Ctrl-C exits at once.
+    Ctrl-C or SIGTERM finishes the step, saves a checkpoint and exits with code 75; the same command resumes exactly
+    where it stopped. A second Ctrl-C exits at once.
 
     **Examples**
 
@@ -42,8 +44,6 @@ def train(
 
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
     """
-    from dragoman.worker_environment import HOST, QUIET
-
     if as_json:
         os.environ[QUIET] = "1"  # The progress of workers goes to standard output, too.
     with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
@@ -57,3 +57,7 @@ def train(
         show_next_commands(after_training(out), open_console(optional=True))
     if trained.reason == "diverged":
         raise typer.Exit(1)
+    if (
+        trained.reason == "interrupted" and SECRET not in os.environ
+    ):  # `launch` itself exits with this code, not its workers.
+        raise typer.Exit(EXIT_RESUMABLE)
