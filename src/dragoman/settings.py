@@ -100,11 +100,19 @@ class ModelSettings(Section):
     activation_dropout: Fraction = 0.0
     """Dropout on the activations inside the feed-forward layers."""
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    """Normalisation before each sublayer and after the last layer (pre-norm)."""
-    activation: Literal["relu", "swiglu"] = "relu"
+    """Kind of normalisation."""
+    norm_position: Literal["before", "after"] = "before"
+    """Norm before each sublayer and after the last layer (pre-norm), or after each sublayer (post-norm)."""
+    activation: Literal["relu", "swish", "swiglu"] = "relu"
     """Activation function of the feed-forward layers; swiglu is gated."""
-    positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
-    """Position encoding: sinusoidal, added to the embeddings; or rotary, in self-attention."""
+    positions: Literal["sinusoidal", "marian", "rotary"] = "sinusoidal"
+    """Position encoding: sinusoidal, added to the embeddings; with Marian's wavelengths; or rotary, in self-attention."""
+    first_position: Annotated[int, Field(ge=0, le=1024)] = 1
+    """Position of the first token of a sentence; rotary positions begin with 0."""
+    scale_embedding: bool = True
+    """Multiply embeddings by the square root of d_model."""
+    output_bias: bool = False
+    """Constant added to the logits of each token, as in MarianMT. Training does not change it."""
     qk_norm: bool = False
     """Normalise queries and keys of each head. Such a model cannot be exported to CTranslate2."""
     bias: bool = True

@@ -13,9 +13,9 @@ from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
 from dragoman.files import write_json
 from dragoman.model.architecture import Architecture
-from dragoman.model.m2m100 import M2M100_WEIGHTS_FILE, to_m2m100
+from dragoman.model.huggingface_weights import HUGGINGFACE_WEIGHTS_FILE, to_huggingface
 from dragoman.model.model_folder import ModelDescription
-from dragoman.model.transformer import FIRST_POSITION, Transformer
+from dragoman.model.transformer import Transformer
 
 M2M100_SETTINGS = {"norm": "layernorm", "activation": "relu", "positions": "sinusoidal", "qk_norm": False, "bias": True}
 """The model settings that M2M100 supports."""
@@ -32,8 +32,8 @@ def unsupported_features(architecture: Architecture, tokenizer: Tokenizer) -> li
         for name, only in M2M100_SETTINGS.items()
         if getattr(architecture, name) != only
     ]
-    if tokenizer.pad_id != FIRST_POSITION - 1:  # M2M100 numbers positions from its padding id + 1 on
-        problems.append(f"a tokenizer whose padding has id {tokenizer.pad_id} (it must be {FIRST_POSITION - 1})")
+    if tokenizer.pad_id != architecture.first_position - 1:  # M2M100 numbers positions from its padding id + 1 on
+        problems.append(f"a tokenizer whose padding has id {tokenizer.pad_id} (it must be {architecture.first_position - 1})")
     return problems
 
 
@@ -45,7 +45,7 @@ def write(model: Transformer, description: ModelDescription, special_tokens: Spe
             f"Hugging Face's M2M100 does not support {'; '.join(problems)}: "
             "export to ctranslate2 or safetensors instead."
         )
-    save_file(to_m2m100(model), folder / M2M100_WEIGHTS_FILE, metadata={"format": "pt"})
+    save_file(to_huggingface(model), folder / HUGGINGFACE_WEIGHTS_FILE, metadata={"format": "pt"})
     ids = {
         "pad_token_id": tokenizer.pad_id,
         "bos_token_id": tokenizer.decoder_start_id,

@@ -21,7 +21,7 @@ from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
 from dragoman.files import read_json, write_json
 from dragoman.model.architecture import Architecture
-from dragoman.model.m2m100 import M2M100_WEIGHTS_FILE, from_m2m100
+from dragoman.model.huggingface_weights import HUGGINGFACE_WEIGHTS_FILE, from_huggingface
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings
 
@@ -76,9 +76,9 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> StoredModel:
     """Read a model folder, with weights under our names or M2M100's."""
     description = read_description(folder)
     model = Transformer(description.architecture)
-    path = folder / M2M100_WEIGHTS_FILE
+    path = folder / HUGGINGFACE_WEIGHTS_FILE
     if path.is_file():
-        weights = from_m2m100(read_tensors(path), description.architecture)
+        weights = from_huggingface(read_tensors(path), description.architecture)
     else:
         path = folder / WEIGHTS_FILE
         weights = read_tensors(path)
