@@ -106,7 +106,7 @@ class ModelSettings(Section):
     activation: Literal["relu", "swish", "swiglu"] = "relu"
     """Activation function of the feed-forward layers; swiglu is gated."""
     positions: Literal["sinusoidal", "marian", "rotary"] = "sinusoidal"
-    """Position encoding: sinusoidal, added to the embeddings; with Marian's wavelengths; or rotary, in self-attention."""
+    """Position encoding: sinusoidal, added to the embeddings; marian: other wavelengths; rotary, in self-attention."""
     first_position: Annotated[int, Field(ge=0, le=1024)] = 1
     """Position of the first token of a sentence; rotary positions begin with 0."""
     scale_embedding: bool = True

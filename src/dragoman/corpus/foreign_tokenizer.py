@@ -19,6 +19,8 @@ from dragoman.corpus.tokenizer import Side, Tokenizer, load_processor, token_spa
 from dragoman.errors import DragomanError
 
 DESCRIPTION_NAME = "dragoman.json"
+REBUILT_MODEL = "rebuilt.spm"
+"""A SentencePiece model that the folder had only in another form."""
 _WORD_START = "▁"
 
 
@@ -68,7 +70,6 @@ class ForeignTokenizer(Tokenizer):
         try:
             with zipfile.ZipFile(io.BytesIO(model)) as archive:
                 self.files = {name: archive.read(name) for name in archive.namelist() if name != DESCRIPTION_NAME}
-                """The original files by name."""
                 self._vocabulary = ForeignVocabulary(**json.loads(archive.read(DESCRIPTION_NAME)))
             self._processor, self._target_processor = (
                 load_processor(self.files[name])
@@ -124,8 +125,12 @@ class ForeignTokenizer(Tokenizer):
 
     @property
     def source_model(self) -> bytes:
-        """The SentencePiece model of the source language."""
         return self.files[self._vocabulary.source_model]
+
+    @property
+    def original_files(self) -> dict[str, bytes]:
+        """The files of the imported folder, by name."""
+        return {name: content for name, content in self.files.items() if name != REBUILT_MODEL}
 
     def encode(self, text: str, side: Side = "source") -> list[int]:
         return self._to_ids(self._processor_of(side).encode(text, out_type=str))

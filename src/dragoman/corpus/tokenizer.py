@@ -130,6 +130,11 @@ class Tokenizer:
         """The contents of the file."""
         return self._model
 
+    @property
+    def source_model(self) -> bytes:
+        """The SentencePiece model of the source language."""
+        return self._model
+
     @cached_property
     def vocab_size(self) -> int:
         """Number of pieces in the vocabulary."""

@@ -53,7 +53,9 @@ class TokenizedPair:
 
     @classmethod
     def encode(cls, tokenizer: Tokenizer, source: str, target: str) -> "TokenizedPair":
-        return cls(source, target, _encode(tokenizer, source, "source"), _encode(tokenizer, target, "target"), tokenizer.eos_id)
+        return cls(
+            source, target, _encode(tokenizer, source, "source"), _encode(tokenizer, target, "target"), tokenizer.eos_id
+        )
 
     @property
     def tokens(self) -> tuple[SourceTokens, list[int]]:

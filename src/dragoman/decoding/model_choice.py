@@ -3,6 +3,7 @@
 import warnings
 from pathlib import Path
 
+from dragoman.corpus.huggingface_folder import is_huggingface_folder, split_direction
 from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
 from dragoman.errors import DragomanError, DragomanWarning
 from dragoman.files import read_json
@@ -16,8 +17,12 @@ _STATE_FILE = "state.json"
 def find_model(path: Path) -> Path:
     """The model folder: `path` itself, or the best checkpoint of the run in `path`.
 
-    An average that was made before the run went on is left out, with a warning.
+    An average that was made before the run went on is left out, with a warning. A folder of transformers may have a
+    direction in front, as in `en-de=models/nllb`, and keeps it.
     """
+    _, folder = split_direction(path)
+    if not (folder / DESCRIPTION_FILE).exists() and is_huggingface_folder(folder):
+        return path
     if not path.exists():
         raise DragomanError(f"There is no model {path}: check the path.")
     if (path / DESCRIPTION_FILE).exists():
@@ -27,7 +32,8 @@ def find_model(path: Path) -> Path:
         if present:
             return _prefer_current(present)
     raise DragomanError(
-        f"There is no model in {path}: give a run that has saved a checkpoint, or a folder with a {DESCRIPTION_FILE}."
+        f"There is no model in {path}: give a run that has saved a checkpoint, a folder with a {DESCRIPTION_FILE}, or "
+        "a folder of transformers."
     )
 
 

@@ -13,11 +13,14 @@ from dragoman.model.transformer import Transformer
 
 HUGGINGFACE_WEIGHTS_FILE = "model.safetensors"
 """Name of the weights in a Hugging Face folder."""
+SHARED_EMBEDDING = "model.shared.weight"
+TIED_EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+"""Names of the same matrix in other places of the model."""
 TIED_OR_COMPUTED = frozenset(
-    {
-        "lm_head.weight",
-        *(f"model.{side}.{name}.weight" for side in ("encoder", "decoder") for name in ("embed_tokens", "embed_positions")),
-    }
+    [
+        *TIED_EMBEDDINGS,
+        *(f"model.{side}.embed_positions.{name}" for side in ("encoder", "decoder") for name in ("weight", "weights")),
+    ]
 )
 """Weights that a folder may hold besides: copies of the shared embedding, and tables of sinusoidal positions."""
 
@@ -62,7 +65,7 @@ def from_huggingface(weights: Mapping[str, Tensor], architecture: Architecture) 
 
 def weight_names(architecture: Architecture) -> dict[str, list[str]]:
     """For each of our weights, the Hugging Face weights that it concatenates."""
-    table = {"embedding.weight": ["model.shared.weight"]}
+    table = {"embedding.weight": [SHARED_EMBEDDING]}
     if architecture.output_bias:
         table["output_bias"] = [_OUTPUT_BIAS]
     for kind in ("weight", "bias"):
@@ -89,7 +92,7 @@ def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         is_matrix = kind == "weight" and "norm" not in module
         for name in theirs:
             shapes[name] = (rows, columns) if is_matrix else (rows,)
-    shapes["model.shared.weight"] = (a.vocabulary, a.d_model)
+    shapes[SHARED_EMBEDDING] = (a.vocabulary, a.d_model)
     if a.output_bias:
         shapes[_OUTPUT_BIAS] = (1, a.vocabulary)
     return shapes

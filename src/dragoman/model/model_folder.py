@@ -1,10 +1,12 @@
 """Model folders: weights, architecture, tokenizer and languages. They hold data only, no code.
 
 ```
-weights.safetensors      the parameters; in a Hugging Face folder model.safetensors, under M2M100's names
+weights.safetensors      the parameters; in a Hugging Face folder model.safetensors, under Hugging Face's names
 model.json               architecture, languages, decoding settings
-tokenizer.model          SentencePiece
+tokenizer.model          SentencePiece, or the tokenizer of an imported model
 ```
+
+Folders of transformers, without a `model.json`, are read by `huggingface_model`.
 """
 
 from collections.abc import Mapping
@@ -16,11 +18,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from dragoman.corpus.huggingface_folder import is_huggingface_folder, split_direction
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
 from dragoman.files import read_json, write_json
 from dragoman.model.architecture import Architecture
+from dragoman.model.huggingface_model import import_model
 from dragoman.model.huggingface_weights import HUGGINGFACE_WEIGHTS_FILE, from_huggingface
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings
@@ -58,6 +62,7 @@ class StoredModel:
 
 
 def read_description(folder: Path) -> ModelDescription:
+    """Read the description of a model of ours."""
     content = read_json(folder / MODEL_FILE)
     try:
         return ModelDescription(
@@ -72,18 +77,29 @@ def read_description(folder: Path) -> ModelDescription:
         ) from None
 
 
-def load_model(folder: Path, device: torch.device | str = "cpu") -> StoredModel:
-    """Read a model folder, with weights under our names or M2M100's."""
+def load_model(model: Path, device: torch.device | str = "cpu") -> StoredModel:
+    """Read a model folder of ours or of transformers, which may have a direction in front: see `split_direction`."""
+    description, weights = read_model(model)
+    transformer = Transformer(description.architecture)
+    load_weights(transformer, weights, model)
+    return StoredModel(transformer.to(device).eval(), description)
+
+
+def read_model(model: Path, languages: Languages | None = None) -> tuple[ModelDescription, dict[str, Tensor]]:
+    """The description of a model, and its weights under our names.
+
+    `languages` are those of a model of transformers that has no direction in front.
+    """
+    stated, folder = split_direction(model)
+    if not (folder / MODEL_FILE).exists() and is_huggingface_folder(folder):
+        imported = import_model(folder, stated or languages)
+        description = ModelDescription(imported.architecture, imported.languages, imported.decoding, imported.tokenizer)
+        return description, imported.weights
     description = read_description(folder)
-    model = Transformer(description.architecture)
     path = folder / HUGGINGFACE_WEIGHTS_FILE
     if path.is_file():
-        weights = from_huggingface(read_tensors(path), description.architecture)
-    else:
-        path = folder / WEIGHTS_FILE
-        weights = read_tensors(path)
-    load_weights(model, weights, path)
-    return StoredModel(model.to(device).eval(), description)
+        return description, from_huggingface(read_tensors(path), description.architecture)
+    return description, read_tensors(folder / WEIGHTS_FILE)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -148,7 +148,7 @@ class Transformer(nn.Module):
     def _norms(layers: Iterable[nn.Module], last: nn.Module | None) -> list[nn.Module | None]:
         """The first norm of each layer, and the norm after the last layer; none if the layers are post-norm."""
         if last is None:
-            return [None for _ in layers] + [None]
+            return [*(None for _ in layers), None]
         return [*(cast(nn.Module, layer.self_attention_norm) for layer in layers), last]
 
     def _decoder_layers(self) -> Iterator["DecoderLayer"]:
