@@ -19,6 +19,8 @@ from dragoman.errors import DragomanError, SettingsError
 from dragoman.settings import Section, Settings
 
 RECIPES = Path(__file__).parent / "recipes"
+COMMAND_LINE = "command line"
+"""Origin of a setting that was given as `key=value`."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def resolve(recipe: str | None = None, overrides: Sequence[str] = ()) -> Resolve
             problems.append(f"'{override}' is not a setting: write it as key=value, for example cleaning.max_words=100")
             continue
         values[key.strip()] = _parse_value(text.strip())
-        origins[key.strip()] = "command line"
+        origins[key.strip()] = COMMAND_LINE
 
     settings, found = _validate(values)
     if settings is None or problems:

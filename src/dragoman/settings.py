@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
 CountOrZero = Annotated[int, Field(ge=0, le=10**12)]
@@ -22,6 +22,14 @@ RuleName = Literal[
     "tokens",
 ]
 ALL_RULES: tuple[RuleName, ...] = get_args(RuleName)
+
+
+FrozenPart = Literal["embeddings", "encoder", "decoder"]
+FROZEN_PARTS: tuple[FrozenPart, ...] = get_args(FrozenPart)
+
+
+def _split_at_commas(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 class Section(BaseModel):
@@ -160,6 +168,26 @@ class ScheduleSettings(Section):
     """Final fraction of the steps in which warmup_stable_decay falls to zero."""
 
 
+class FineTuningSettings(Section):
+    """A run that begins with the weights of another model (`train --from`). `docs/fine-tuning.md` explains it."""
+
+    learning_rate: PositiveFloat = 2e-4
+    """Peak learning rate, in place of schedule.learning_rate."""
+    warmup_fraction: Fraction = 0.05
+    """Fraction of the steps in which the learning rate grows, in place of schedule.warmup_steps."""
+    policy: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = "linear"
+    """Shape of the learning rate after the warm-up, in place of schedule.policy."""
+    freeze: Annotated[tuple[FrozenPart, ...], BeforeValidator(_split_at_commas)] = ()
+    """Parts of the model that training does not change, such as encoder or embeddings,encoder. The embeddings are the
+    output projection, too."""
+
+    @model_validator(mode="after")
+    def _something_is_trained(self) -> Self:
+        if set(self.freeze) == set(FROZEN_PARTS):
+            raise ValueError("fine_tuning.freeze freezes the whole model: leave out one part.")
+        return self
+
+
 class TrainingSettings(Section):
     """The training run."""
 
@@ -262,6 +290,7 @@ class Settings(Section):
     model: ModelSettings = ModelSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
+    fine_tuning: FineTuningSettings = FineTuningSettings()
     training: TrainingSettings = TrainingSettings()
     exchange: ExchangeSettings = ExchangeSettings()
     evaluation: EvaluationSettings = EvaluationSettings()

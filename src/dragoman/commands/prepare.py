@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,7 +48,12 @@ def prepare(
         Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Existing SentencePiece .model (default: train a new one).")
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Existing SentencePiece .model, or a run, checkpoint, export or folder of transformers, whose tokenizer "
+            "is used (default: train a new one).",
+        ),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe whose settings are used.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes (default: one per core).")] = None,
@@ -72,6 +77,8 @@ def prepare(
         dragoman prepare terms.csv letters.xlf --encoding cp1252 --out data/office
 
         dragoman prepare own.tmx crawl.tsv@0.5 -l en-de --out data/own cleaning.max_words=100
+
+        dragoman prepare own.tmx -l en-de --tokenizer models/opus-mt-en-de --out data/own
     """
     if list_corpora:
         _list_corpora()
@@ -99,12 +106,17 @@ def _prepare(
 ) -> None:
     """Find the corpus, create the data set with progress bars, and print a summary."""
     from dragoman.corpus.preparation import prepare as prepare_dataset
+    from dragoman.decoding.model_choice import find_tokenizer
     from dragoman.terminal import progress_bars
 
     try:
         with progress_bars(open_console(stderr=True)) as progress:
             corpus = find(progress)
-            created = prepare_dataset(corpus, out, settings, progress=progress, **asdict(options))
+            tokenizer = None if options.tokenizer is None else find_tokenizer(options.tokenizer, corpus.languages)
+            created = prepare_dataset(
+                corpus, out, settings,
+                workers=options.workers, tokenizer=tokenizer, overwrite=options.overwrite, progress=progress,
+            )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
     _show_result(out, created, corpus)

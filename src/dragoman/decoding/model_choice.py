@@ -1,10 +1,13 @@
-"""The choice of a run's checkpoint to translate with. Needs no torch."""
+"""The choice of a run's checkpoint to translate with, and of a model's tokenizer. Needs no torch."""
 
 import warnings
 from pathlib import Path
 
-from dragoman.corpus.huggingface_folder import is_huggingface_folder, split_direction
-from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
+from dragoman.corpus.huggingface_folder import HuggingFaceFolder, is_huggingface_folder, split_direction
+from dragoman.corpus.huggingface_tokenizer import read_tokenizer
+from dragoman.corpus.sources import Languages
+from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE, TOKENIZER_FILE
 from dragoman.errors import DragomanError, DragomanWarning
 from dragoman.files import read_json
 from dragoman.run_folder import RunFolder
@@ -35,6 +38,21 @@ def find_model(path: Path) -> Path:
         f"There is no model in {path}: give a run that has saved a checkpoint, a folder with a {DESCRIPTION_FILE}, or "
         "a folder of transformers."
     )
+
+
+def find_tokenizer(path: Path, languages: Languages) -> Tokenizer:
+    """The tokenizer in a file, or of a model, for a direction."""
+    stated, folder = split_direction(path)
+    if not folder.is_dir():
+        return Tokenizer.load(path)
+    found = find_model(path)
+    if not is_huggingface_folder(folder) or (folder / DESCRIPTION_FILE).exists():
+        return Tokenizer.load(found / TOKENIZER_FILE)
+    files = HuggingFaceFolder(folder)
+    tokenizer = read_tokenizer(files, stated or languages)
+    files.raise_problems()
+    assert tokenizer is not None
+    return tokenizer[0]
 
 
 def _prefer_current(checkpoints: list[Path]) -> Path:

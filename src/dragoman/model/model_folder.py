@@ -113,7 +113,17 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
     """Load weights into a model. One error names all that are missing, unknown or of another shape."""
-    own = model.state_dict()
+    problems = find_misfits(weights, model.architecture)
+    if problems:
+        shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
+        raise DragomanError(f"{path} does not fit the model's architecture: {shown}.")
+    model.load_state_dict(dict(weights))
+
+
+def find_misfits(weights: Mapping[str, Tensor], architecture: Architecture) -> list[str]:
+    """Weights that an architecture lacks, does not know, or has in another shape."""
+    with torch.device("meta"):  # Without memory.
+        own = Transformer(architecture).state_dict()
     problems = [f"{name} is missing" for name in own if name not in weights]
     problems += [f"{name} is unknown" for name in weights if name not in own]
     problems += [
@@ -121,7 +131,4 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) 
         for name, tensor in own.items()
         if name in weights and weights[name].shape != tensor.shape
     ]
-    if problems:
-        shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
-        raise DragomanError(f"{path} does not fit the model's architecture: {shown}.")
-    model.load_state_dict(dict(weights))
+    return problems

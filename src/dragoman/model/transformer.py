@@ -26,6 +26,7 @@ from dragoman.model.kernels.availability import can_run_kernels, supports_head_s
 from dragoman.model.kv_cache import DecoderState, IndexedState, LayerCache
 from dragoman.model.loss import linear_cross_entropy
 from dragoman.model.residual import add_and_norm, apply_norm, make_norm, to_product_type
+from dragoman.settings import FrozenPart
 
 
 class Transformer(nn.Module):
@@ -138,6 +139,13 @@ class Transformer(nn.Module):
             x, y = layer.step(x, y, cache, state, rotation, norm)
         state.advance()
         return y
+
+    def freeze(self, parts: Iterable[FrozenPart]) -> None:
+        """Exclude parts of the model from training. The norm after the last layer of a side belongs to it."""
+        prefixes = tuple("embedding." if part == "embeddings" else part for part in parts)
+        for name, parameter in self.named_parameters():
+            if name.startswith(prefixes):
+                parameter.requires_grad_(False)
 
     @property
     def trainable_parameters(self) -> list[nn.Parameter]:
