@@ -44,7 +44,7 @@ def make_marian(folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: flo
     return folder
 
 
-def make_m2m100(folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: float = 2.8, **options: Any) -> Path:
+def make_m2m100(folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: float = 3.3, **options: Any) -> Path:
     """A folder as that of M2M100: one SentencePiece model, and a vocabulary that the codes of languages follow."""
     from transformers import M2M100Tokenizer
 

@@ -51,8 +51,8 @@ def prepare(
         Path | None,
         typer.Option(
             metavar="MODEL",
-            help="Existing SentencePiece .model, or a run, checkpoint, export or folder of transformers, whose tokenizer "
-            "is used (default: train a new one).",
+            help="Existing SentencePiece .model, or the model whose tokenizer to use: a run, checkpoint, export or "
+            "folder of transformers (default: train a new one).",
         ),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe whose settings are used.")] = None,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def translate(
-    model: Annotated[Path, typer.Argument(help="Run, checkpoint, export, or folder of OPUS-MT, M2M100 or NLLB.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(help="Run, checkpoint, export, or folder of OPUS-MT, M2M100 or NLLB.", show_default=False)
+    ],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(

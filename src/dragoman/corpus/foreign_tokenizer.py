@@ -15,7 +15,7 @@ from typing import Any
 
 import sentencepiece
 
-from dragoman.corpus.tokenizer import Side, Tokenizer, load_processor, token_spans
+from dragoman.corpus.tokenizer import Side, Tokenizer, load_processor, token_spans, without_paths
 from dragoman.errors import DragomanError
 
 DESCRIPTION_NAME = "dragoman.json"
@@ -126,6 +126,13 @@ class ForeignTokenizer(Tokenizer):
     @property
     def source_model(self) -> bytes:
         return self.files[self._vocabulary.source_model]
+
+    def encodes_like(self, other: Tokenizer) -> bool:
+        """Other files, such as the configuration of a tokenizer, may differ."""
+        if not isinstance(other, ForeignTokenizer) or self._vocabulary != other._vocabulary:
+            return False
+        names = self._vocabulary.source_model, self._vocabulary.target_model
+        return all(without_paths(self.files[name]) == without_paths(other.files[name]) for name in names)
 
     @property
     def original_files(self) -> dict[str, bytes]:

@@ -79,10 +79,10 @@ def train(words: Counter[str], settings: TokenizerSettings, path: Path) -> None:
             raise DragomanError(
                 f"The tokenizer could not be trained ({reason}): change tokenizer.vocabulary_size, or use more text."
             ) from None
-        path.write_bytes(_without_paths((Path(folder) / "tokenizer.model").read_bytes()))
+        path.write_bytes(without_paths((Path(folder) / "tokenizer.model").read_bytes()))
 
 
-def _without_paths(model: bytes) -> bytes:
+def without_paths(model: bytes) -> bytes:
     """Remove the names of temporary files, which SentencePiece writes into the model: equal text gives equal bytes."""
     content = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
     content.trainer_spec.ClearField("input")
@@ -129,6 +129,10 @@ class Tokenizer:
     def model(self) -> bytes:
         """The contents of the file."""
         return self._model
+
+    def encodes_like(self, other: "Tokenizer") -> bool:
+        """True if both give the same tokens for every text."""
+        return self._model == other.model
 
     @property
     def source_model(self) -> bytes:

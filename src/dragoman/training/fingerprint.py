@@ -15,6 +15,7 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.settings import Settings
+from dragoman.training.start_model import StartWeights
 
 PREPARATION_SECTIONS = frozenset({"corpus", "cleaning", "tokenizer"})
 """Settings of `prepare`: the data set shows what they have done."""
@@ -44,14 +45,14 @@ class Fingerprint:
     """Checksum of the weights that the run begins with; empty if they are random."""
 
     @classmethod
-    def of(cls, settings: Settings, data: DataSet, start: str = "") -> "Fingerprint":
+    def of(cls, settings: Settings, data: DataSet, start: StartWeights | None = None) -> "Fingerprint":
         values = {
             f"{section}.{name}": value
             for section, part in settings.model_dump(mode="json").items()
             for name, value in part.items()
             if section not in PREPARATION_SECTIONS and f"{section}.{name}" not in OWN_SETTINGS
         }
-        return cls(data.manifest.identity, dragoman_version(), values, start)
+        return cls(data.manifest.identity, dragoman_version(), values, "" if start is None else start.identity)
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """Each difference from another worker's, as a phrase."""

@@ -1,6 +1,6 @@
 """A replica: one worker's model, optimizer, moving average, exchange state and progress."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +19,7 @@ from dragoman.step_model import PLAIN, ExchangeChoice
 from dragoman.training.ema import EMA
 from dragoman.training.optimizer import Optimizer
 from dragoman.training.snapshot import Snapshot, TrainingState
+from dragoman.training.start_model import StartWeights
 
 
 @dataclass
@@ -112,13 +113,13 @@ class Replica:
 
 
 def build_replica(
-    settings: Settings, architecture: Architecture, cluster: Cluster, start: Mapping[str, Tensor] | None = None
+    settings: Settings, architecture: Architecture, cluster: Cluster, start: StartWeights | None = None
 ) -> Replica:
     """A replica with the given weights, or random ones, before the exchange method is chosen."""
     torch.manual_seed(settings.training.seed)
     model = Transformer(architecture)
     if start is not None:
-        model.load_state_dict(dict(start))
+        model.load_state_dict(dict(start.weights))
     model.freeze(settings.fine_tuning.freeze)
     model.to(cluster.device)
     decay = settings.optimizer.ema_decay

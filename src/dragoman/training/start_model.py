@@ -74,11 +74,8 @@ class StartModel:
                 f"the model translates {languages.direction}, but the data set is {data.languages.direction}: prepare "
                 "one of that direction"
             )
-        if tokenizer.model != data.tokenizer.model:
-            problems.append(
-                f"the data set has another tokenizer ({data.tokenizer.vocab_size:,} pieces, not "
-                f"{tokenizer.vocab_size:,}): prepare it again with `--tokenizer {self.path}`"
-            )
+        if not tokenizer.encodes_like(data.tokenizer):
+            problems.append(f"the data set has another tokenizer: prepare it again with `--tokenizer {self.path}`")
         elif architecture.vocabulary != tokenizer.padded_vocab_size:
             problems.append(
                 f"the model has {architecture.vocabulary:,} rows for {tokenizer.padded_vocab_size:,} of its tokenizer: "

@@ -63,7 +63,7 @@ class Trainer:
         self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
         device, timer = cluster.device, StepTimer(timeline=timeline_of(cluster.device))
         self._precision, self._timer = Precision.choose(settings, device), timer
-        self._replica = build_replica(settings, self._architecture, cluster, start.weights if start else None)
+        self._replica = build_replica(settings, self._architecture, cluster, start)
         micro_batch_tokens = choose_micro_batch_tokens(settings, self._architecture, device, cluster.local_world_size)
         fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, device)
         loader = _make_loader(settings, data, micro_batch_tokens, fixed_sizes=fixed_sizes)
@@ -75,9 +75,8 @@ class Trainer:
         description = ModelDescription(self._architecture, data.languages, settings.decoding, data.tokenizer)
         self._checkpoints = Checkpoints(run.checkpoints, description, settings.checkpoint, record)
         self._step_log = StepLog(cluster, self._take_spans, record)
-        fingerprint = Fingerprint.of(settings, data, start.identity if start else "")
         self._membership = Membership(
-            settings, fingerprint, cluster, self._replica, self._train_step, self._batches,
+            settings, Fingerprint.of(settings, data, start), cluster, self._replica, self._train_step, self._batches,
             self._checkpoints, self._step_log, timer, record, on_new_world=self._announce_world,
         )  # fmt: skip
 

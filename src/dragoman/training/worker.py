@@ -77,8 +77,7 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
     data = _open_data(job.data, cluster)
     start = _open_start(job, data, cluster)
     settings = job.settings if start is None else start.settings
-    # Before anything is written.
-    require_equal(cluster, Fingerprint.of(settings, data, "" if start is None else start.identity))
+    require_equal(cluster, Fingerprint.of(settings, data, start))  # Before anything is written.
     run = RunFolder(job.run)
     check_shares(settings, cluster.workers)
     origin = None if start is None or job.start is None else {"model": str(job.start.path), "weights": start.identity}
