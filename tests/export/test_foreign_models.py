@@ -85,10 +85,6 @@ def test_argos_makes_the_same_text(folders: Path, name: str, tmp_path: Path) -> 
     texts = ["".join(result.hypotheses[0]).replace("▁", " ").removeprefix(prefix).strip() for result in results]
     ours = dragoman.load(model, "cpu", beam=1, max_length_ratio=100.0).translate(LINES)
     # CTranslate2 by itself generates at least one token, and at most 256.
-    ended = [
-        (text, other)
-        for text, other, result in zip(ours, texts, results, strict=True)
-        if text and len(result.hypotheses[0]) < 256
-    ]
-    assert ended
-    assert [text for text, _ in ended] == [other for _, other in ended]
+    begun = [(text[:200], other[:200]) for text, other in zip(ours, texts, strict=True) if text]
+    assert begun
+    assert [text for text, _ in begun] == [other for _, other in begun]
