@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragoman.model.m2m100 import to_m2m100
+from dragoman.model.huggingface_weights import to_huggingface
 from dragoman.model.transformer import Transformer
 
 
@@ -59,6 +59,6 @@ def generate(
 
 def m2m100_weights(model: Transformer) -> dict[str, Tensor]:
     """Weights under all parameter names of M2M100ForConditionalGeneration, tied ones included."""
-    weights = to_m2m100(model)
+    weights = to_huggingface(model)
     tied = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     return {**weights, **{f"{name}.weight": weights["model.shared.weight"] for name in tied}}

@@ -119,9 +119,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
 
 
 def make_data(folder: Path) -> None:
+    prepare(make_corpus(folder), folder / "data", resolve(None, ["tokenizer.vocabulary_size=400"]).settings, workers=1)
+
+
+def make_corpus(folder: Path) -> Corpus:
     generated = demo.generate(1500, seed=2, valid=60, test=1)
     for name, pairs in (("train", generated.train), ("valid", generated.valid)):
         (folder / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
     train, valid = (Source(name, (folder / f"{name}.tsv",), "tsv") for name in ("train", "valid"))
-    corpus = Corpus("demo", Languages("en", "de"), (train,), (valid,), ())
-    prepare(corpus, folder / "data", resolve(None, ["tokenizer.vocabulary_size=400"]).settings, workers=1)
+    return Corpus("demo", Languages("en", "de"), (train,), (valid,), ())

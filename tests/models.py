@@ -38,7 +38,7 @@ def save_random_model(
                 parameter.add_(torch.randn_like(parameter) * 0.3)
         model.embedding.weight[tokenizer.eos_id] *= 1.5
         if end_bias:
-            direction = model.decoder_norm.bias / model.decoder_norm.bias.norm()  # type: ignore[operator]
+            direction = model.decoder_norm.bias / model.decoder_norm.bias.norm()  # type: ignore[operator, union-attr]
             model.embedding.weight[tokenizer.eos_id] += end_bias * direction
     return save_model(folder, model, tokenizer, "en-de", **decoding)
 

@@ -70,6 +70,7 @@ def prepare(
     """
     from dragoman.corpus.corpus_choice import find_corpus
     from dragoman.corpus.preparation import prepare as prepare_dataset
+    from dragoman.decoding.model_choice import find_tokenizer
     from dragoman.recipe import resolve
     from dragoman.terminal import showing_progress
 
@@ -80,8 +81,8 @@ def prepare(
             arguments, list(valid), list(test), languages, file_format, _path(mirror), show, encoding=encoding
         )
         is_new = prepare_dataset(
-            found, Path(out), resolved, workers=workers or len(os.sched_getaffinity(0)), tokenizer=_path(tokenizer),
-            overwrite=overwrite, progress=show,
+            found, Path(out), resolved, workers=workers or len(os.sched_getaffinity(0)), overwrite=overwrite,
+            tokenizer=None if tokenizer is None else find_tokenizer(Path(tokenizer), found.languages), progress=show,
         )  # fmt: skip
     return PreparedData(Path(out), found, is_new)
 
@@ -104,27 +105,39 @@ class TrainedRun:
 
 
 def train(
-    recipe: str, data: PathLike, out: PathLike, *, settings: Overrides = (), workers: int | None = None
+    recipe: str,
+    data: PathLike,
+    out: PathLike,
+    *,
+    settings: Overrides = (),
+    start: PathLike | None = None,
+    workers: int | None = None,
 ) -> TrainedRun:
     """Train a model on this machine, or resume the run at `out`.
 
-    `workers` processes train together (default: one per GPU, or one). Several are started as new Python processes: a
-    script that trains with them needs the usual `if __name__ == "__main__":`. Ctrl-C, or the stop button of a notebook,
-    finishes the step and saves a checkpoint.
+    `start` is a model whose weights the run begins with. `workers` processes train together (default: one per GPU, or
+    one). Several are started as new Python processes: a script that trains with them needs the usual
+    `if __name__ == "__main__":`. Ctrl-C, or the stop button of a notebook, finishes the step and saves a checkpoint.
     """
     from dragoman.corpus.dataset import DataSet
+    from dragoman.decoding.model_choice import find_model
     from dragoman.decoding.validation_scorer import make_scorer
     from dragoman.distributed.cluster import launched_externally
     from dragoman.launch import local_launcher, scheduler_environment
     from dragoman.recipe import resolve
+    from dragoman.training.start_model import StartModel
     from dragoman.training.worker import TrainingJob
 
     scheduler_environment.join_world()
-    resolved = resolve(recipe, settings).settings
+    resolved = resolve(recipe, settings)
+    model = None if start is None else StartModel(find_model(Path(start)), resolved.given)
     if not launched_externally():  # There, workers report it together.
-        DataSet(Path(data)).pairs("valid")
+        dataset = DataSet(Path(data))
+        dataset.pairs("valid")
+        if model is not None:
+            model.open(resolved.settings, dataset)
     count = workers or local_launcher.default_workers()
-    job = TrainingJob(resolved, Path(data), Path(out), local_launcher.worker_threads(count))
+    job = TrainingJob(resolved.settings, Path(data), Path(out), local_launcher.worker_threads(count), model)
     return TrainedRun(Path(out), local_launcher.train(job, count, make_scorer))
 
 

@@ -19,6 +19,8 @@ from dragoman.errors import DragomanError, SettingsError
 from dragoman.settings import Section, Settings
 
 RECIPES = Path(__file__).parent / "recipes"
+COMMAND_LINE, ARGUMENT = "command line", "argument"
+"""Origins of a setting that was given as `key=value`, or to a function of the Python API."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Resolved:
 
     settings: Settings
     origins: Mapping[str, str]
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Settings that the user has set, and not the recipe."""
+        return tuple(key for key, origin in self.origins.items() if origin in (COMMAND_LINE, ARGUMENT))
 
     def listing(self) -> list[Setting]:
         rows = []
@@ -79,7 +86,7 @@ def resolve(recipe: str | None = None, overrides: Sequence[str] | Mapping[str, A
     in_recipe = {key: values[key] for key in origins}
     if isinstance(overrides, Mapping):
         values |= overrides
-        origins |= dict.fromkeys(overrides, "argument")
+        origins |= dict.fromkeys(overrides, ARGUMENT)
         overrides = ()
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -87,7 +94,7 @@ def resolve(recipe: str | None = None, overrides: Sequence[str] | Mapping[str, A
             problems.append(f"'{override}' is not a setting: write it as key=value, for example cleaning.max_words=100")
             continue
         values[key.strip()] = _parse_value(text.strip())
-        origins[key.strip()] = "command line"
+        origins[key.strip()] = COMMAND_LINE
 
     settings, found = _validate(values, in_recipe)
     if settings is None or problems:

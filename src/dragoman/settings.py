@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
 CountOrZero = Annotated[int, Field(ge=0, le=10**12)]
@@ -22,6 +22,14 @@ RuleName = Literal[
     "tokens",
 ]
 ALL_RULES: tuple[RuleName, ...] = get_args(RuleName)
+
+
+FrozenPart = Literal["embeddings", "encoder", "decoder"]
+FROZEN_PARTS: tuple[FrozenPart, ...] = get_args(FrozenPart)
+
+
+def _split_at_commas(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 class Section(BaseModel):
@@ -100,11 +108,19 @@ class ModelSettings(Section):
     activation_dropout: Fraction = 0.0
     """Dropout on the activations inside the feed-forward layers."""
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    """Normalisation before each sublayer and after the last layer (pre-norm)."""
-    activation: Literal["relu", "swiglu"] = "relu"
+    """Kind of normalisation."""
+    norm_position: Literal["before", "after"] = "before"
+    """Norm before each sublayer and after the last layer (pre-norm), or after each sublayer (post-norm)."""
+    activation: Literal["relu", "swish", "swiglu"] = "relu"
     """Activation function of the feed-forward layers; swiglu is gated."""
-    positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
-    """Position encoding: sinusoidal, added to the embeddings; or rotary, in self-attention."""
+    positions: Literal["sinusoidal", "marian", "rotary"] = "sinusoidal"
+    """Position encoding: sinusoidal, added to the embeddings; marian: other wavelengths; rotary, in self-attention."""
+    first_position: Annotated[int, Field(ge=0, le=1024)] = 1
+    """Position of the first token of a sentence; rotary positions begin with 0."""
+    scale_embedding: bool = True
+    """Multiply embeddings by the square root of d_model."""
+    output_bias: bool = False
+    """Constant added to the logits of each token, as in MarianMT. Training does not change it."""
     qk_norm: bool = False
     """Normalise queries and keys of each head. Such a model cannot be exported to CTranslate2."""
     bias: bool = True
@@ -150,6 +166,26 @@ class ScheduleSettings(Section):
     """Steps of linear warm-up."""
     decay_fraction: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Final fraction of the steps in which warmup_stable_decay falls to zero."""
+
+
+class FineTuningSettings(Section):
+    """A run that begins with the weights of another model (`train --from`). `docs/fine-tuning.md` explains it."""
+
+    learning_rate: PositiveFloat = 2e-4
+    """Peak learning rate, in place of schedule.learning_rate."""
+    warmup_fraction: Fraction = 0.05
+    """Fraction of the steps in which the learning rate grows, in place of schedule.warmup_steps."""
+    policy: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = "linear"
+    """Shape of the learning rate after the warm-up, in place of schedule.policy."""
+    freeze: Annotated[tuple[FrozenPart, ...], BeforeValidator(_split_at_commas)] = ()
+    """Parts of the model that training does not change, such as encoder or embeddings,encoder. The embeddings are the
+    output projection, too."""
+
+    @model_validator(mode="after")
+    def _something_is_trained(self) -> Self:
+        if set(self.freeze) == set(FROZEN_PARTS):
+            raise ValueError("fine_tuning.freeze freezes the whole model: leave out one part.")
+        return self
 
 
 class TrainingSettings(Section):
@@ -269,6 +305,7 @@ class Settings(Section):
     model: ModelSettings = ModelSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
+    fine_tuning: FineTuningSettings = FineTuningSettings()
     training: TrainingSettings = TrainingSettings()
     exchange: ExchangeSettings = ExchangeSettings()
     evaluation: EvaluationSettings = EvaluationSettings()

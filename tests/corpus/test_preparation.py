@@ -148,7 +148,7 @@ def test_pairs_with_too_many_tokens_are_dropped(source, tmp_path):
 def test_a_given_tokenizer_is_used_unchanged(source, tmp_path):
     first = make(corpus_of(source), tmp_path / "first")
     other = write_tsv(tmp_path / "other.tsv", PAIRS.train[:500])
-    second = make(corpus_of(other), tmp_path / "second", tokenizer=first.path / "tokenizer.model")
+    second = make(corpus_of(other), tmp_path / "second", tokenizer=first.tokenizer)
     assert second.tokenizer.model == first.tokenizer.model
 
 

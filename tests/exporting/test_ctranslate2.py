@@ -26,7 +26,20 @@ def test_ctranslate2_generates_the_same_tokens(recipe: str, tokenizer: Tokenizer
     assert len({tuple(tokens) for tokens in best_tokens(ours)}) > 10, "the test data is too simple"
 
 
-@pytest.mark.parametrize("changes", [{"bias": False}, {"norm": "rmsnorm"}, {"activation": "swiglu"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bias": False},
+        {"norm": "rmsnorm"},
+        {"activation": "swiglu"},
+        {"activation": "swish"},
+        {"norm_position": "after"},
+        {"positions": "marian", "first_position": 0},
+        {"first_position": 2},
+        {"scale_embedding": False},
+        {"output_bias": True},
+    ],
+)
 def test_ctranslate2_generates_the_same_tokens_for_single_settings(
     changes: dict[str, object], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

@@ -47,7 +47,19 @@ CLASSIC = Architecture(
     attention_dropout=0.1, activation_dropout=0.1,
 )  # fmt: skip
 MODERN = CLASSIC.replaced(norm="rmsnorm", activation="swiglu", positions="rotary", bias=False, qk_norm=True)
-kinds = pytest.mark.parametrize("architecture", [CLASSIC, MODERN], ids=["classic", "modern"])
+MARIAN = CLASSIC.replaced(
+    norm_position="after", activation="swish", positions="marian", first_position=0, output_bias=True
+)
+kinds = pytest.mark.parametrize("architecture", [CLASSIC, MODERN, MARIAN], ids=["classic", "modern", "marian"])
+
+
+def make_model(architecture: Architecture) -> Transformer:
+    """A model with random weights, also where they are constant."""
+    torch.manual_seed(0)
+    model = Transformer(architecture)
+    if model.output_bias is not None:
+        nn.init.normal_(model.output_bias)
+    return model.to(GPU)
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
@@ -132,9 +144,10 @@ def test_attention_and_its_gradients_equal_the_formula(causal: bool, rate: float
         assert relative_error(ours, theirs) < 1e-2
 
 
+@pytest.mark.parametrize("post_norm", [False, True])
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("centred", [True, False])
-def test_residual_addition_and_norm_equal_the_plain_implementation(centred: bool, rate: float) -> None:
+def test_residual_addition_and_norm_equal_the_plain_implementation(centred: bool, rate: float, post_norm: bool) -> None:
     norm = (nn.LayerNorm(96) if centred else nn.RMSNorm(96, eps=1e-6)).to(GPU)
     drop = Dropout(rate).train()
     drop.seed = torch.tensor([12345, -6789], dtype=torch.int32, device=GPU)
@@ -147,25 +160,27 @@ def test_residual_addition_and_norm_equal_the_plain_implementation(centred: bool
     results = []
     for kind in (None, torch.float64):
         inputs = [each.detach().to(kind or each.dtype).requires_grad_() for each in (x, y)]
-        outputs = add_and_norm(*inputs, drop, norm.to(kind) if kind else norm, places)
+        outputs = add_and_norm(*inputs, drop, norm.to(kind) if kind else norm, places, post_norm=post_norm)
         gradients = torch.autograd.grad(
-            outputs, [*inputs, *norm.parameters()], [g.to(kind or g.dtype) for g in upstream]
+            outputs, [*inputs, *norm.parameters()], [g.to(out.dtype) for g, out in zip(upstream, outputs, strict=True)]
         )
         results.append([*outputs, *gradients])
     for ours, theirs in zip(*results, strict=True):
         assert relative_error(ours, theirs) < 1e-2
 
 
-def test_loss_and_its_gradients_equal_the_plain_implementation() -> None:
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_loss_and_its_gradients_equal_the_plain_implementation(has_bias: bool) -> None:
     torch.manual_seed(0)
     hidden = torch.randn(5000, 64, device=GPU).bfloat16().requires_grad_()
     weight = (torch.randn(1000, 64, device=GPU) * 0.2).requires_grad_()
     labels = torch.randint(0, 1000, (5000,), device=GPU)
     labels[::7] = IGNORED_LABEL
-    loss, nll = linear_cross_entropy(hidden, weight, labels, 0.1)
+    bias = torch.randn(1000, device=GPU) if has_bias else None
+    loss, nll = linear_cross_entropy(hidden, weight, labels, 0.1, bias)
     found = torch.autograd.grad(loss, (hidden, weight))
     wide_hidden, wide_weight = (x.detach().bfloat16().double().requires_grad_() for x in (hidden, weight))
-    their_loss, their_nll = _LinearCrossEntropy.apply(wide_hidden, wide_weight, labels, 0.1)
+    their_loss, their_nll = _LinearCrossEntropy.apply(wide_hidden, wide_weight, labels, 0.1, bias)
     expected = torch.autograd.grad(their_loss, (wide_hidden, wide_weight))
     assert float(loss) == pytest.approx(float(their_loss), rel=1e-4)
     assert float(nll) == pytest.approx(float(their_nll), rel=1e-4)
@@ -175,8 +190,7 @@ def test_loss_and_its_gradients_equal_the_plain_implementation() -> None:
 
 @kinds
 def test_fixed_sizes_change_neither_loss_nor_gradients(architecture: Architecture) -> None:
-    torch.manual_seed(0)
-    model = Transformer(architecture).to(GPU).eval()
+    model = make_model(architecture).eval()
     batch = random_batch(2)
     results = []
     for each in (batch.to(GPU), at_fixed_size(batch)):
@@ -184,15 +198,14 @@ def test_fixed_sizes_change_neither_loss_nor_gradients(architecture: Architectur
         with torch.autocast("cuda", torch.bfloat16):
             loss, _ = model(each, 0.1)
         loss.backward()
-        results.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
+        results.append([loss.detach(), *(parameter.grad for parameter in model.trainable_parameters)])
     for ours, theirs in zip(results[1], results[0], strict=True):
         assert relative_error(ours, theirs) < 3e-2
 
 
 @kinds
 def test_a_compiled_model_has_the_same_dropout_masks(architecture: Architecture) -> None:
-    torch.manual_seed(0)
-    model = Transformer(architecture).to(GPU).train()
+    model = make_model(architecture).train()
     draw_seeds(seed_dropout(model, GPU), 1, step=1)
     batch = at_fixed_size(random_batch(3))
     results = []
@@ -203,7 +216,7 @@ def test_a_compiled_model_has_the_same_dropout_masks(architecture: Architecture)
         with torch.autocast("cuda", torch.bfloat16):
             loss, _ = model(batch, 0.1)
         loss.backward()
-        results.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
+        results.append([loss.detach(), *(parameter.grad for parameter in model.trainable_parameters)])
     for ours, theirs in zip(results[1], results[0], strict=True):
         assert relative_error(ours, theirs) < 0.1  # Rounding differs; with other masks it would be about 0.5.
 
@@ -222,8 +235,7 @@ def test_dropout_masks_of_a_gpu_are_those_of_a_cpu() -> None:
 @kinds
 def test_kernels_have_the_dropout_of_plain_micro_batches(architecture: Architecture) -> None:
     """The loss and the gradients of a batch in bf16 with kernels, and of its halves in float32 without."""
-    torch.manual_seed(0)
-    model = Transformer(architecture).to(GPU).train()
+    model = make_model(architecture).train()
     draw_seeds(seed_dropout(model, GPU), 1, step=1)
     whole = random_batch(3)
     results = []
@@ -232,7 +244,7 @@ def test_kernels_have_the_dropout_of_plain_micro_batches(architecture: Architect
         with torch.autocast("cuda", precision or torch.bfloat16, enabled=precision is not None):
             losses = [model(part.to(GPU), 0.1)[0] for part in parts]
         sum(losses).backward()
-        results.append([sum(losses).detach(), *(parameter.grad for parameter in model.parameters())])
+        results.append([sum(losses).detach(), *(parameter.grad for parameter in model.trainable_parameters)])
     for ours, theirs in zip(*results, strict=True):
         assert relative_error(ours, theirs) < 0.2  # Rounding differs; with other masks it would be about 0.5.
 
@@ -241,9 +253,9 @@ def test_kernels_have_the_dropout_of_plain_micro_batches(architecture: Architect
 def test_a_search_with_cuda_graphs_equals_a_plain_search(
     architecture: Architecture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.manual_seed(0)
-    model = Transformer(architecture).to(GPU).eval()
-    special_tokens = SpecialTokens(1, 2, (0, 1, 3))
+    model = make_model(architecture).eval()
+    prefix = (7,) if architecture is MARIAN else ()
+    special_tokens = SpecialTokens(1, 2, (0, 1, 3), prefix)
     monkeypatch.setattr(beam_search, "GRAPH_MIN_SENTENCES", 8)  # so that the batch shrinks
     sources = [torch.randint(4, 512, (length,)).tolist() for length in range(1, 60)]
     options = DecodingSettings(beam=4, max_length_ratio=0.5)

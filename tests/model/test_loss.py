@@ -22,8 +22,10 @@ def random_inputs(T: int, V: int, d: int, ignored: float = 0.0) -> tuple[Tensor,
     return hidden, weight, labels
 
 
-def reference_sums(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    logits = hidden @ weight.t()
+def reference_sums(
+    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    logits = F.linear(hidden, weight, bias)
     return (
         F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing, ignore_index=IGNORED_LABEL),
         F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED_LABEL),
@@ -39,16 +41,18 @@ def reference_sums(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: fl
     ignored=st.sampled_from([0.0, 0.4, 1.0]),
     smoothing=st.sampled_from([0.0, 0.1, 0.9]),
     seed=st.integers(0, 1000),
+    has_bias=st.booleans(),
 )
 def test_losses_and_gradients_equal_those_of_torch(
-    *, T: int, V: int, d: int, chunk: int, ignored: float, smoothing: float, seed: int
+    *, T: int, V: int, d: int, chunk: int, ignored: float, smoothing: float, seed: int, has_bias: bool
 ) -> None:
     torch.manual_seed(seed)
     hidden, weight, labels = random_inputs(T, V, d, ignored)
+    bias = torch.randn(V, dtype=weight.dtype) if has_bias else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loss_module, "CPU_CHUNK_TOKENS", chunk)
-        actual = linear_cross_entropy(hidden, weight, labels, smoothing)
-    expected = reference_sums(hidden, weight, labels, smoothing)
+        actual = linear_cross_entropy(hidden, weight, labels, smoothing, bias)
+    expected = reference_sums(hidden, weight, labels, smoothing, bias)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
     actual_grads = torch.autograd.grad(actual[0] * 0.37, (hidden, weight))
     expected_grads = torch.autograd.grad(expected[0] * 0.37, (hidden, weight))

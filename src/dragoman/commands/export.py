@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="Run, checkpoint or model folder.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(help="Run, checkpoint, or folder of OPUS-MT, M2M100 or NLLB.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder or .argosmodel file to write.", show_default=False)],
     to: Annotated[str, typer.Option("--to", help="ctranslate2, argos, huggingface or safetensors.")] = "ctranslate2",
     quantization: Annotated[

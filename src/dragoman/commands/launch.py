@@ -33,7 +33,9 @@ def launch(
     elastic: Annotated[
         bool, typer.Option("--elastic", help="Continue when machines are lost, and let them rejoin.")
     ] = False,
-    push: Annotated[bool, typer.Option("--push", help="Copy data set and recipe to the hosts first (rsync).")] = False,
+    push: Annotated[
+        bool, typer.Option("--push", help="Copy data set, recipe and --from model to the hosts first (rsync).")
+    ] = False,
     ssh_config: SshConfig = None,
     python: RemotePython = sys.executable,
 ) -> None:
@@ -69,7 +71,7 @@ def launch(
     request = LaunchRequest(
         machines=parse_hosts(hosts), recipe=given["recipe"], data=given["data"], out=given["out"],
         overrides=overrides, settings=resolve(given["recipe"], overrides).settings, push=push,
-        elastic=elastic,
+        elastic=elastic, start=given["start"],
     )  # fmt: skip
     view = HostOutput(open_console(), request.settings)
     try:

@@ -41,7 +41,12 @@ def prepare(
         Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Existing SentencePiece .model (default: train a new one).")
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Existing SentencePiece .model, or the model whose tokenizer to use: a run, checkpoint, export or "
+            "folder of transformers (default: train a new one).",
+        ),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Recipe whose corpus, cleaning and tokenizer settings are used.")
@@ -70,6 +75,8 @@ def prepare(
         dragoman prepare terms.csv letters.xlf --encoding cp1252 --out data/office
 
         dragoman prepare own.tmx crawl.tsv@0.5 -l en-de --out data/own cleaning.max_words=100
+
+        dragoman prepare own.tmx -l en-de --tokenizer models/opus-mt-en-de --out data/own
     """
     if list_corpora:
         _list_corpora(as_json=as_json)

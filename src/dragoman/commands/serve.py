@@ -76,7 +76,10 @@ Glossaries = Annotated[
 def serve(
     models: Annotated[
         list[Path] | None,
-        typer.Argument(help="Exports, runs or checkpoints, for any language pairs.", show_default=False),
+        typer.Argument(
+            help="Exports, runs, checkpoints or folders of OPUS-MT, M2M100 or NLLB, for any language pairs.",
+            show_default=False,
+        ),
     ] = None,
     glossary: Glossaries = None,
     host: Annotated[
@@ -102,7 +105,7 @@ def serve(
 
         dragoman serve models/en-de models/de-en
 
-        dragoman serve models/fr-en models/en-de --glossary en-de=terms.tsv
+        dragoman serve fr-en=models/m2m100_418M models/opus-mt-en-de --glossary en-de=terms.tsv
 
         dragoman serve --keys keys.txt --new-key alice
 

@@ -25,6 +25,16 @@ def train(
     data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="Run folder. Resumes if it exists.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Begin with the weights of a run, checkpoint or export, or of a folder of MarianMT (OPUS-MT), M2M100 "
+            "or NLLB.",
+            show_default=False,
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Workers on this machine (default: one per GPU, or one).")
     ] = None,
@@ -35,6 +45,10 @@ def train(
     The recipe gives the settings of the model and of training. Its corpus, cleaning and tokenizer settings have no
     effect here: they belong to `dragoman prepare`, with --recipe or key=value.
 
+    With --from, training continues from the weights of another model, with a new optimizer: the architecture and the
+    tokenizer come from that model, and the learning rate from the settings under fine_tuning. Prepare the data set with
+    the tokenizer of the model.
+
     Ctrl-C or SIGTERM finishes the step, saves a checkpoint and exits with code 75; the same command resumes exactly
     where it stopped. A second Ctrl-C exits at once.
 
@@ -43,11 +57,15 @@ def train(
         dragoman train tiny --data data/demo --out runs/tiny --workers 2
 
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
+
+        dragoman train small --from models/opus-mt-en-de --data data/own --out runs/own training.steps=2000
+
+        dragoman train small --from runs/base --data data/own --out runs/own fine_tuning.freeze=embeddings
     """
     if as_json:
         os.environ[QUIET] = "1"  # The progress of workers goes to standard output, too.
     with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
-        trained = pipeline.train(recipe, data, out, settings=overrides or [], workers=workers)
+        trained = pipeline.train(recipe, data, out, settings=overrides or [], start=start, workers=workers)
     is_first = os.environ.get("RANK", "0") == "0" and HOST not in os.environ  # `launch` prints what comes next itself.
     if as_json and is_first:
         from dragoman.insight.run_progress import describe_progress
@@ -57,7 +75,5 @@ def train(
         show_next_commands(after_training(out), open_console(optional=True))
     if trained.reason == "diverged":
         raise typer.Exit(1)
-    if (
-        trained.reason == "interrupted" and SECRET not in os.environ
-    ):  # `launch` itself exits with this code, not its workers.
+    if trained.reason == "interrupted" and SECRET not in os.environ:  # `launch` exits with this code, not its workers.
         raise typer.Exit(EXIT_RESUMABLE)

@@ -21,7 +21,9 @@ _SETTING = re.compile(r"[\w.]+=")
 
 
 def translate(
-    model: Annotated[Path, typer.Argument(help="Run, checkpoint, model folder or export.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(help="Run, checkpoint, export, or folder of OPUS-MT, M2M100 or NLLB.", show_default=False)
+    ],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -57,6 +59,8 @@ def translate(
         dragoman translate runs/demo/run news.en > news.de
 
         dragoman translate runs/demo/run news.en --glossary terms.tsv > news.de
+
+        dragoman translate en-de=models/nllb-200-distilled-600M news.en > news.de
 
         dragoman translate runs/demo/run report.docx --out report.de.docx
 

@@ -57,7 +57,7 @@ def prepare(
     settings: Settings,
     *,
     workers: int,
-    tokenizer: Path | None = None,
+    tokenizer: Tokenizer | None = None,
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> bool:
@@ -104,14 +104,14 @@ def _check_replaceable(out: Path, overwrite: bool) -> None:
         )
 
 
-def _describe_inputs(corpus: Corpus, settings: Settings, tokenizer: Path | None) -> dict[str, Any]:
+def _describe_inputs(corpus: Corpus, settings: Settings, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Everything that the result depends on."""
     inputs = {
         "dragoman": __version__,
         "name": corpus.name,
         "languages": [corpus.languages.source, corpus.languages.target],
         "settings": settings.model_dump(mode="json", include={"corpus", "cleaning", "tokenizer"}),
-        "tokenizer": None if tokenizer is None else hashlib.sha256(Tokenizer.load(tokenizer).model).hexdigest(),
+        "tokenizer": None if tokenizer is None else hashlib.sha256(tokenizer.model).hexdigest(),
         "sources": {
             split: [
                 [
@@ -159,7 +159,7 @@ class _Pipeline:
         self._progress = progress
         self._job = PreparationJob(folder, corpus.languages, settings)
 
-    def run(self, given_tokenizer: Path | None) -> None:
+    def run(self, given_tokenizer: Tokenizer | None) -> None:
         evaluation: dict[str, TextPairs] = {
             "valid": self._read_evaluation(self._corpus.valid),
             "test": self._read_evaluation(self._corpus.test),
@@ -217,10 +217,10 @@ class _Pipeline:
             self._progress("Cleaning pairs", done, None)
             yield SourceBlock(source_of_block[index], cleaned)
 
-    def _make_tokenizer(self, keep: Sequence[Mask], given: Path | None, path: Path) -> None:
+    def _make_tokenizer(self, keep: Sequence[Mask], given: Tokenizer | None, path: Path) -> None:
         if given is not None:
             with replacing(path) as temporary:
-                temporary.write_bytes(Tokenizer.load(given).model)
+                temporary.write_bytes(given.model)
         if path.exists():
             return
         total = sum(int(mask.sum()) for mask in keep)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ MAX_WORDS = 2_000_000
 """Maximum number of distinct words counted; beyond it the rarest are dropped, so that memory stays bounded."""
 MAX_CACHED_WORDS = 500_000
 PADDING_MULTIPLE = 64
+Side = Literal["source", "target"]
 _WORD_START = "▁"
 _MAX_WORD_BYTES = 1024  # SentencePiece reads no longer words; these are base64 data and the like.
 
@@ -77,10 +79,10 @@ def train(words: Counter[str], settings: TokenizerSettings, path: Path) -> None:
             raise DragomanError(
                 f"The tokenizer could not be trained ({reason}): change tokenizer.vocabulary_size, or use more text."
             ) from None
-        path.write_bytes(_without_paths((Path(folder) / "tokenizer.model").read_bytes()))
+        path.write_bytes(without_paths((Path(folder) / "tokenizer.model").read_bytes()))
 
 
-def _without_paths(model: bytes) -> bytes:
+def without_paths(model: bytes) -> bytes:
     """Remove the names of temporary files, which SentencePiece writes into the model: equal text gives equal bytes."""
     content = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
     content.trainer_spec.ClearField("input")
@@ -88,36 +90,53 @@ def _without_paths(model: bytes) -> bytes:
     return bytes(content.SerializeToString(deterministic=True))
 
 
+def load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """The processor of a SentencePiece model."""
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError:
+        raise DragomanError("The tokenizer is not a SentencePiece model: give a file made by SentencePiece.") from None
+    return processor
+
+
 class Tokenizer:
-    """Text to token ids and back."""
+    """Text to token ids and back. Models trained here have one SentencePiece model for both languages."""
 
     def __init__(self, model: bytes) -> None:
         self._model = model
-        self._processor = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(model)
-        except RuntimeError:
-            raise DragomanError(
-                "The tokenizer is not a SentencePiece model: give a file made by SentencePiece."
-            ) from None
+        self._processor = load_processor(model)
         if self.eos_id < 0:
             raise DragomanError("The tokenizer has no end-of-sentence piece: train one with eos_id set.")
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
+        """Read a SentencePiece model, or the tokenizer of an imported model."""
+        from dragoman.corpus.foreign_tokenizer import ForeignTokenizer, is_archive  # A subclass.
+
         try:
-            return cls(path.read_bytes())
+            model = path.read_bytes()
+            return ForeignTokenizer(model) if is_archive(model) else cls(model)
         except OSError as error:
             raise DragomanError(f"The tokenizer {path} cannot be read ({error.strerror}): check the path.") from None
         except DragomanError as error:
             raise DragomanError(f"{path}: {error}") from None
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
-        return Tokenizer, (self._model,)
+        return type(self), (self._model,)
 
     @property
     def model(self) -> bytes:
-        """The SentencePiece model, as written to disk."""
+        """The contents of the file."""
+        return self._model
+
+    def encodes_like(self, other: "Tokenizer") -> bool:
+        """True if both give the same tokens for every text."""
+        return self._model == other.model
+
+    @property
+    def source_model(self) -> bytes:
+        """The SentencePiece model of the source language."""
         return self._model
 
     @cached_property
@@ -153,6 +172,26 @@ class Tokenizer:
         return pad_id if pad_id >= 0 else None
 
     @cached_property
+    def source_prefix(self) -> tuple[int, ...]:
+        """Tokens before each source sentence, such as the code of its language."""
+        return ()
+
+    @cached_property
+    def target_prefix(self) -> tuple[int, ...]:
+        """Tokens with which each translation begins."""
+        return ()
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that stand for no text."""
+        processor = self._processor
+        return frozenset(
+            token
+            for token in range(self.vocab_size)
+            if processor.is_control(token) or processor.is_unknown(token) or processor.is_unused(token)
+        )
+
+    @cached_property
     def pieces(self) -> list[str]:
         """All pieces by id."""
         return [str(self._processor.id_to_piece(token)) for token in range(self.vocab_size)]
@@ -172,13 +211,13 @@ class Tokenizer:
         has_byte_pieces = any(self._processor.is_byte(token) for token in range(self.vocab_size))
         return has_byte_pieces and not any(_WORD_START in piece[1:] for piece in self.pieces)
 
-    def encode(self, text: str) -> list[int]:
-        """Tokens of a sentence, without EOS."""
+    def encode(self, text: str, side: Side = "source") -> list[int]:  # noqa: ARG002 (one model for both)
+        """Tokens of a sentence of a language, without prefix and EOS."""
         encoded: list[int] = self._processor.encode(text)
         return encoded
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokens of many texts, without EOS; faster than one after the other."""
+    def encode_all(self, texts: Sequence[str], side: Side = "source") -> list[list[int]]:  # noqa: ARG002
+        """Tokens of many texts, without prefix and EOS; faster than one after the other."""
         encoded: list[list[int]] = self._processor.encode(texts, num_threads=1)
         return encoded
 
@@ -188,23 +227,28 @@ class Tokenizer:
         ids = [token for token in map(int, tokens) if token not in special_tokens and token < self.vocab_size]
         return str(self._processor.decode(ids))
 
-    def encode_with_spans(self, text: str) -> list[tuple[int, int, int]]:
-        """Tokens of a sentence with the characters that they stand for: token, start, end.
+    def encode_with_spans(self, text: str, side: Side = "source") -> list[tuple[int, int, int]]:  # noqa: ARG002
+        """Tokens of a sentence with the characters that they stand for: token, start, end."""
+        return [(token, begin, end) for _, token, begin, end in token_spans(self._processor, text)]
 
-        Of the bytes of a character, or the letters that stand for a ligature, SentencePiece gives only the last a span:
-        the others get the same.
-        """
-        encoded = self._processor.encode_as_serialized_proto(text)
-        pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces  # type: ignore[attr-defined]
-        characters = [index for index, character in enumerate(text) for _ in character.encode()]  # by byte
-        characters.append(len(text))
-        spans: list[tuple[int, int, int]] = []
-        begin = end = len(text)
-        for piece in reversed(pieces):
-            if piece.end > piece.begin:
-                begin, end = characters[piece.begin], characters[piece.end]
-            spans.append((piece.id, begin, end))
-        return spans[::-1]
+
+def token_spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[tuple[str, int, int, int]]:
+    """Pieces of a sentence with their ids and the characters that they stand for: piece, id, start, end.
+
+    Of the bytes of a character, or the letters that stand for a ligature, SentencePiece gives only the last a span:
+    the others get the same.
+    """
+    encoded = processor.encode_as_serialized_proto(text)
+    pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces  # type: ignore[attr-defined]
+    characters = [index for index, character in enumerate(text) for _ in character.encode()]  # by byte
+    characters.append(len(text))
+    spans: list[tuple[str, int, int, int]] = []
+    begin = end = len(text)
+    for piece in reversed(pieces):
+        if piece.end > piece.begin:
+            begin, end = characters[piece.begin], characters[piece.end]
+        spans.append((piece.piece, piece.id, begin, end))
+    return spans[::-1]
 
 
 class CachedEncoder:
@@ -224,12 +268,19 @@ class CachedEncoder:
     def encode(self, text: bytes) -> tuple[Tokens, npt.NDArray[np.int32]]:
         """Tokens of lines of pairs with a tab between their sides, and the lengths of the sides, [pairs, 2].
 
-        Both sides end with EOS.
+        Both sides begin with their prefix, if there is one, and end with EOS.
         """
         if self.tokenizer.encodes_word_by_word:
             return self.encode_index(WordIndex.from_text(text))
-        sides = [side for line in split_lines(text.decode()) for side in line.split("\t")]
-        encoded = [[*tokens, self.tokenizer.eos_id] for tokens in self.tokenizer.encode_all(sides)]
+        tokenizer = self.tokenizer
+        pairs = [line.split("\t") for line in split_lines(text.decode())]
+        sources = tokenizer.encode_all([source for source, _ in pairs], "source")
+        targets = tokenizer.encode_all([target for _, target in pairs], "target")
+        encoded = [
+            [*prefix, *tokens, tokenizer.eos_id]
+            for pair in zip(sources, targets, strict=True)
+            for prefix, tokens in zip((tokenizer.source_prefix, tokenizer.target_prefix), pair, strict=True)
+        ]
         lengths = np.array([len(tokens) for tokens in encoded], np.int32).reshape(-1, 2)
         return np.fromiter(chain.from_iterable(encoded), self.tokenizer.dtype), lengths
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.corpus.tokenizer import Side, Tokenizer
 from dragoman.decoding.line_translator import Attention, LineTranslator, SourceTokens, normalize_line
 
 TokenSpan = tuple[int, int, int]
@@ -53,7 +53,9 @@ class TokenizedPair:
 
     @classmethod
     def encode(cls, tokenizer: Tokenizer, source: str, target: str) -> "TokenizedPair":
-        return cls(source, target, _encode(tokenizer, source), _encode(tokenizer, target), tokenizer.eos_id)
+        return cls(
+            source, target, _encode(tokenizer, source, "source"), _encode(tokenizer, target, "target"), tokenizer.eos_id
+        )
 
     @property
     def tokens(self) -> tuple[SourceTokens, list[int]]:
@@ -122,13 +124,13 @@ def align(translator: LineTranslator, pairs: Sequence[tuple[str, str]]) -> list[
     return [pair.link_in_order() if pair.is_too_long else pair.link(next(attention)) for pair in encoded]
 
 
-def _encode(tokenizer: Tokenizer, text: str) -> list[TokenSpan]:
+def _encode(tokenizer: Tokenizer, text: str, side: Side) -> list[TokenSpan]:
     """Tokens of the text in the form of the training text, with their spans in the text as it is."""
     normalized = normalize_line(text)
     positions = _locate(normalized, text)
     return [
         (token, positions[start], positions[end - 1] + 1) if start < end else (token, len(text), len(text))
-        for token, start, end in tokenizer.encode_with_spans(normalized)
+        for token, start, end in tokenizer.encode_with_spans(normalized, side)
     ]
 
 

@@ -142,12 +142,18 @@ class Beams:
         """Index of each remaining sentence in the batch as it was given."""
 
         covers = settings.coverage_penalty > 0
-        self.state = model.start_decoding(source.to(device), beam=B, max_length=R, returns_attention=covers)
+        *given, last = (special_tokens.decoder_start_id, *special_tokens.target_prefix)
+        self._given = len(given)
+        """Decoder inputs before the last one that all hypotheses begin with. They are not part of the hypotheses."""
+        capacity = self._given + R
+        self.state = model.start_decoding(source.to(device), beam=B, max_length=capacity, returns_attention=covers)
+        for token in given:
+            model.decode_step(torch.full((S * B,), token, device=device), self.state)
         self._limits = torch.tensor(limits, device=device)  # [S]
         penalties = [length_penalty(length, settings.length_penalty) for length in range(1, R + 1)]
         self._penalties = torch.tensor(penalties, device=device)  # [R]
         self._limit_penalties = self._penalties.index_select(0, self._limits - 1)  # [S]
-        self._tokens = torch.full((S, B, R), special_tokens.decoder_start_id, dtype=torch.long, device=device)
+        self._tokens = torch.full((S, B, R), last, dtype=torch.long, device=device)
         self._last_tokens = self._tokens[:, :, 0].clone()  # [S, B]
         # All hypotheses of a sentence begin alike: more than one would only find the same continuations again.
         self._log_probabilities = torch.full((S, B), -math.inf, device=device)
@@ -175,7 +181,7 @@ class Beams:
     @property
     def _length(self) -> Tensor:
         """[1]: tokens of each hypothesis at the end of this step."""
-        return self.state.device_step
+        return self.state.device_step - self._given
 
     def _next_log_probabilities(self) -> Tensor:
         """[N, V] of the next token; -inf where it is forbidden."""
@@ -194,7 +200,7 @@ class Beams:
 
     def _forbid_repetition(self, log_probs: Tensor) -> None:
         """Forbid each token that would complete an n-gram which the hypothesis already has."""
-        n, length = self._settings.no_repeat_ngram, self.state.step - 1
+        n, length = self._settings.no_repeat_ngram, self.state.step - self._given - 1
         if length < n:
             return
         ngrams = self._tokens[:, :, :length].flatten(0, 1).unfold(1, n, 1)  # [N, length - n + 1, n]

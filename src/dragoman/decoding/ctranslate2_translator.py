@@ -60,6 +60,10 @@ class CTranslate2Translator(LineTranslator):
         super().__init__(tokenizer, options, languages)
         self.runtime = runtime
         self._token_ids = {piece: token for token, piece in enumerate(tokenizer.pieces)}
+        self._source_prefix, self._target_prefix = (
+            [tokenizer.pieces[token] for token in prefix]
+            for prefix in (tokenizer.source_prefix, tokenizer.target_prefix)
+        )
 
     @classmethod
     def load(
@@ -119,14 +123,14 @@ class CTranslate2Translator(LineTranslator):
         limit = max(self._max_length(source) + len(prefix) for source, prefix in pairs)
         found = self.runtime.translate_batch(
             [self._pieces(source) for source, _ in pairs],
-            [[pieces[token] for token in prefix] for _, prefix in pairs],
+            [[*self._target_prefix, *(pieces[token] for token in prefix)] for _, prefix in pairs],
             beam_size=self.options.beam,
             length_penalty=self.options.length_penalty,
             coverage_penalty=self.options.coverage_penalty,
             max_input_length=0,
             max_decoding_length=limit - 1,
         )
-        translations = [[self._token_ids[piece] for piece in result.hypotheses[0]] for result in found]
+        translations = [self._to_tokens(result.hypotheses[0]) for result in found]
         return self.score(list(zip((source for source, _ in pairs), translations, strict=True)))
 
     def score(self, pairs: Sequence[tuple[SourceTokens, list[int]]]) -> list[SearchResult]:
@@ -143,6 +147,7 @@ class CTranslate2Translator(LineTranslator):
         for limit, indexes in self._group_by_limit(batch).items():
             started = self.runtime.translate_batch(
                 [self._pieces(batch[index]) for index in indexes],
+                [self._target_prefix for _ in indexes] if self._target_prefix else None,
                 asynchronous=True,
                 beam_size=options.beam,
                 # All of them: CTranslate2 has another length penalty, so they are ranked again by ours.
@@ -172,40 +177,49 @@ class CTranslate2Translator(LineTranslator):
         return groups
 
     def _max_length(self, source: SourceTokens) -> int:
-        return max_length(len(source), self.options.max_length_ratio)
+        return max_length(len(self._source_prefix) + len(source), self.options.max_length_ratio)
 
     def log_probabilities(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[list[float]]:
         """Log-probability of each token of given translations, with the end token."""
         pieces = self.tokenizer.pieces
         scored = self.runtime.score_batch(
             [self._pieces(source) for source, _ in pairs],
-            [[pieces[token] for token in translation] for _, translation in pairs],
+            [[*self._target_prefix, *(pieces[token] for token in translation)] for _, translation in pairs],
             max_input_length=0,
         )
-        return [list(result.log_probs) for result in scored]
+        return [list(result.log_probs)[len(self._target_prefix) :] for result in scored]
 
     def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
         pieces = self.tokenizer.pieces
         longest = max((len(translation) for _, translation in pairs), default=0)
         found = self.runtime.translate_batch(
             [self._pieces(source) for source, _ in pairs],
-            target_prefix=[[pieces[token] for token in translation] for _, translation in pairs],
+            target_prefix=[
+                [*self._target_prefix, *(pieces[token] for token in translation)] for _, translation in pairs
+            ],
             beam_size=1,
             max_batch_size=self._batch_limit,
             batch_type="tokens",
             max_input_length=0,
-            max_decoding_length=max(longest, 1),
+            max_decoding_length=max(longest, 1) + len(self._target_prefix),
             return_attention=True,
         )
+        rows, columns = len(self._target_prefix), len(self._source_prefix)
         return [
-            np.asarray(result.attention[0], np.float32).reshape(-1, len(source) - 1)[: len(translation)]
+            np.asarray(result.attention[0], np.float32).reshape(-1, columns + len(source) - 1)[
+                rows : rows + len(translation), columns:
+            ]
             for result, (source, translation) in zip(found, pairs, strict=True)
         ]
 
     def _pieces(self, source: SourceTokens) -> list[str]:
         """The pieces without the end token, which CTranslate2 adds itself."""
         pieces = self.tokenizer.pieces
-        return [pieces[token] for token in source[:-1]]
+        return [*self._source_prefix, *(pieces[token] for token in source[:-1])]
+
+    def _to_tokens(self, pieces: Sequence[str]) -> list[int]:
+        """The tokens of a hypothesis, without the prefix."""
+        return [self._token_ids[piece] for piece in pieces[len(self._target_prefix) :]]
 
     def _rank(
         self, hypotheses: Sequence[Sequence[str]], scores: Sequence[float], max_tokens: int
@@ -213,9 +227,9 @@ class CTranslate2Translator(LineTranslator):
         """Sort by our length penalty, ((5 + length) / 6)^alpha; CTranslate2 divides by length^alpha."""
         results = []
         for pieces, score in zip(hypotheses, scores, strict=True):
-            length = len(pieces) + 1  # with the end token, which both count
+            length = len(pieces) - len(self._target_prefix) + 1  # with the end token, which both count
             ratio = (length / ((5 + length) / 6)) ** self.options.length_penalty
             # A translation that did not end may be longer than the limit of its source.
-            tokens = [self._token_ids[piece] for piece in pieces][: max_tokens - 1]
+            tokens = self._to_tokens(pieces)[: max_tokens - 1]
             results.append(SearchResult(tokens, score * ratio))
         return sorted(results, key=lambda result: -result.score)

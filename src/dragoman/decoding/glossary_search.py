@@ -96,7 +96,7 @@ def _replace_word(
 
 def _encode_term(translator: CTranslate2Translator, term: Term, *, is_first: bool) -> list[int]:
     text = term.target[:1].upper() + term.target[1:] if is_first else term.target
-    return translator.tokenizer.encode(text)
+    return translator.tokenizer.encode(text, "target")
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,13 @@
-"""The choice of a run's checkpoint to translate with. Needs no torch."""
+"""The choice of a run's checkpoint to translate with, and of a model's tokenizer. Needs no torch."""
 
 import warnings
 from pathlib import Path
 
-from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
+from dragoman.corpus.huggingface_folder import HuggingFaceFolder, is_huggingface_folder, split_direction
+from dragoman.corpus.huggingface_tokenizer import read_tokenizer
+from dragoman.corpus.sources import Languages
+from dragoman.corpus.tokenizer import Tokenizer
+from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE, TOKENIZER_FILE
 from dragoman.errors import DragomanError, DragomanWarning
 from dragoman.files import read_json
 from dragoman.run_folder import RunFolder, hint_at_runs
@@ -16,8 +20,12 @@ _STATE_FILE = "state.json"
 def find_model(path: Path) -> Path:
     """The model folder: `path` itself, or the best checkpoint of the run in `path`.
 
-    An average that was made before the run went on is left out, with a warning.
+    An average that was made before the run went on is left out, with a warning. A folder of transformers may have a
+    direction in front, as in `en-de=models/nllb`, and keeps it.
     """
+    _, folder = split_direction(path)
+    if not (folder / DESCRIPTION_FILE).exists() and is_huggingface_folder(folder):
+        return path
     if not path.exists():
         raise DragomanError(f"There is no model {path}: check the path.")
     if (path / DESCRIPTION_FILE).exists():
@@ -27,8 +35,24 @@ def find_model(path: Path) -> Path:
         if present:
             return _prefer_current(present)
     raise DragomanError(
-        f"There is no model in {path}, neither a checkpoint of a run nor a {DESCRIPTION_FILE}: {hint_at_runs(path)}"
+        f"There is no model in {path}, neither a checkpoint of a run nor a {DESCRIPTION_FILE} nor a model of "
+        f"transformers: {hint_at_runs(path)}"
     )
+
+
+def find_tokenizer(path: Path, languages: Languages) -> Tokenizer:
+    """The tokenizer in a file, or of a model, for a direction."""
+    stated, folder = split_direction(path)
+    if not folder.is_dir():
+        return Tokenizer.load(path)
+    found = find_model(path)
+    if not is_huggingface_folder(folder) or (folder / DESCRIPTION_FILE).exists():
+        return Tokenizer.load(found / TOKENIZER_FILE)
+    files = HuggingFaceFolder(folder)
+    tokenizer = read_tokenizer(files, stated or languages)
+    files.raise_problems()
+    assert tokenizer is not None
+    return tokenizer[0]
 
 
 def _prefer_current(checkpoints: list[Path]) -> Path:

@@ -55,8 +55,9 @@ class Translator(LineTranslator):
     def _search(self, batch: Sequence[SourceTokens], n_best: int) -> list[list[Hypothesis]]:
         """Search a batch; if it does not fit into memory, in halves."""
         try:
+            packed = pack_sentences([(*self.tokenizer.source_prefix, *source) for source in batch])
             with Precision.for_decoding(self._device).autocast():
-                return search(self.model, pack_sentences(batch), self.options, self._special_tokens, n_best)
+                return search(self.model, packed, self.options, self._special_tokens, n_best)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -87,19 +88,20 @@ class Translator(LineTranslator):
         """Attention of the last layer, averaged over heads, at the step that generates each token."""
         longest = max(len(target) for _, target in pairs)
         start, end = self._special_tokens.decoder_start_id, self._special_tokens.eos_id
-        inputs = [[start, *target, *[end] * (longest - len(target))] for _, target in pairs]
-        steps = torch.tensor(inputs, device=self._device).T  # [longest + 1, S]
+        prefix, source_prefix = self.tokenizer.target_prefix, self.tokenizer.source_prefix
+        inputs = [[start, *prefix, *target, *[end] * (longest - len(target))] for _, target in pairs]
+        steps = torch.tensor(inputs, device=self._device).T  # [prefix + longest + 1, S]
         with torch.inference_mode(), Precision.for_decoding(self._device).autocast():
-            source = pack_sentences([source for source, _ in pairs]).to(self._device)
-            state = self.model.start_decoding(source, beam=1, max_length=longest + 1, returns_attention=True)
+            source = pack_sentences([(*source_prefix, *source) for source, _ in pairs]).to(self._device)
+            state = self.model.start_decoding(source, beam=1, max_length=len(steps), returns_attention=True)
             weights = []
             for tokens in steps[:-1]:
                 self.model.decode_step(tokens, state)
                 assert state.attention is not None
                 weights.append(state.attention)
-        if not weights:
+        if not longest:
             return [np.zeros((0, len(source) - 1), np.float32) for source, _ in pairs]
-        attention = torch.stack(weights, 1).float().cpu().numpy()  # [S, longest, L]
+        attention = torch.stack(weights, 1)[:, len(prefix) :, len(source_prefix) :].float().cpu().numpy()
         return [attention[index, : len(target), : len(source) - 1] for index, (source, target) in enumerate(pairs)]
 
     @property

@@ -6,6 +6,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from dragoman.corpus.language_names import language_name
 from dragoman.corpus.sources import Languages
+from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.ctranslate2_translator import CARD_FILE, DESCRIPTION_FILE, TOKENIZER_FILE
 from dragoman.errors import DragomanError
 from dragoman.files import replacing
@@ -14,7 +15,7 @@ PACKAGE_SUFFIX = ".argosmodel"
 PACKAGE_VERSION = "1.0"
 ARGOS_VERSION = "1.9.0"
 """The oldest Argos Translate that the package is meant for."""
-_NAMES_IN_PACKAGE = {CARD_FILE: CARD_FILE, TOKENIZER_FILE: "sentencepiece.model"}
+_SENTENCEPIECE_FILE = "sentencepiece.model"
 
 
 def check_package_path(path: Path, *, overwrite: bool) -> None:
@@ -27,20 +28,24 @@ def check_package_path(path: Path, *, overwrite: bool) -> None:
         raise DragomanError(f"{path} exists: choose another --out, or give --overwrite.")
 
 
-def write_package(folder: Path, languages: Languages, path: Path) -> None:
+def write_package(folder: Path, languages: Languages, tokenizer: Tokenizer, path: Path) -> None:
     """Pack the folder of an export for CTranslate2. Argos finds sentence boundaries with a model of its own."""
     version = PACKAGE_VERSION.replace(".", "_")
     root = f"translate-{languages.source}_{languages.target}-{version}"
     with replacing(path) as draft, ZipFile(draft, "w", ZIP_DEFLATED) as archive:
-        archive.writestr(f"{root}/metadata.json", json.dumps(metadata(languages), indent=2) + "\n")
+        archive.writestr(f"{root}/metadata.json", json.dumps(metadata(languages, tokenizer), indent=2) + "\n")
+        # Argos encodes the source with it; of translations, it joins the pieces.
+        archive.writestr(f"{root}/{_SENTENCEPIECE_FILE}", tokenizer.source_model)
         for file in sorted(folder.iterdir()):
-            if file.name != DESCRIPTION_FILE:
-                archive.write(file, f"{root}/{_NAMES_IN_PACKAGE.get(file.name, f'model/{file.name}')}")
+            if file.name not in (DESCRIPTION_FILE, TOKENIZER_FILE):
+                archive.write(file, f"{root}/{file.name if file.name == CARD_FILE else f'model/{file.name}'}")
 
 
-def metadata(languages: Languages) -> dict[str, str]:
+def metadata(languages: Languages, tokenizer: Tokenizer) -> dict[str, str]:
     """The description of a package that Argos Translate reads."""
+    prefix = {"target_prefix": "".join(tokenizer.pieces[token] for token in tokenizer.target_prefix)}
     return {
+        **(prefix if tokenizer.target_prefix else {}),
         "package_version": PACKAGE_VERSION,
         "argos_version": ARGOS_VERSION,
         "from_code": languages.source,

@@ -16,12 +16,19 @@ from dragoman.model.transformer import DecoderLayer, EncoderLayer, FeedForward, 
 
 FORBIDDEN_BIAS = -1e4
 """Output bias of forbidden tokens. Finite, so that float16 can hold it and no sum of it is NaN."""
+DEFAULT_POSITIONS = ("sinusoidal", 1)
+"""Positions that CTranslate2 computes itself, for sentences of any length."""
+MAX_POSITIONS = 4096
+"""Positions of models with another kind of sinusoidal positions, which are stored as a table."""
 
 
 def specification(
-    model: Transformer, tokenizer: Tokenizer, special_tokens: SpecialTokens
+    model: Transformer, tokenizer: Tokenizer, special_tokens: SpecialTokens, *, adds_source_prefix: bool = False
 ) -> transformer_spec.TransformerSpec:
-    """The model with its weights, ready to be quantized and saved."""
+    """The model with its weights, ready to be quantized and saved.
+
+    With `adds_source_prefix`, CTranslate2 itself puts the prefix of the tokenizer, one token, before each source.
+    """
     a = model.architecture
     if a.qk_norm:
         # It normalizes the queries of cross-attention over all heads together, whatever the specification says.
@@ -30,8 +37,8 @@ def specification(
         )
     options = {
         "num_heads": a.heads,
-        "pre_norm": True,
-        "activation": common_spec.Activation.SWISH if a.activation == "swiglu" else common_spec.Activation.RELU,
+        "pre_norm": a.norm_position == "before",
+        "activation": common_spec.Activation.RELU if a.activation == "relu" else common_spec.Activation.SWISH,
         "ffn_glu": a.activation == "swiglu",
         "rms_norm": a.norm == "rmsnorm",
     }
@@ -43,21 +50,31 @@ def specification(
         transformer_spec.TransformerDecoderSpec(a.decoder_layers, alignment_heads=a.heads, **options),
     )
     _set_layers(spec, model)
+    if model.positions is not None and (a.positions, a.first_position) != DEFAULT_POSITIONS:
+        table = _to_numpy(model.positions.make_table(MAX_POSITIONS))
+        spec.encoder.position_encodings.encodings = spec.decoder.position_encodings.encodings = table
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = a.scale_embedding
     embedding = _to_numpy(model.embedding.weight)
     spec.encoder.embeddings[0].weight = embedding
     spec.decoder.embeddings.weight = embedding
     spec.decoder.projection.weight = embedding
     bias = np.zeros(a.vocabulary, dtype=np.float32)
+    if model.output_bias is not None:
+        bias += _to_numpy(model.output_bias)
     bias[list(special_tokens.forbidden)] = FORBIDDEN_BIAS
     spec.decoder.projection.bias = bias
     _set_vocabulary(spec, tokenizer, a.vocabulary)
+    if adds_source_prefix and tokenizer.source_prefix:
+        [prefix] = tokenizer.source_prefix
+        spec.config.add_source_bos, spec.config.bos_token = True, tokenizer.pieces[prefix]
     spec.config.layer_norm_epsilon = RMS_EPSILON if a.norm == "rmsnorm" else _epsilon(model)
     return spec
 
 
 def _epsilon(model: Transformer) -> float:
-    assert isinstance(model.encoder_norm, nn.LayerNorm)
-    return model.encoder_norm.eps
+    norm = next(iter(model.encoder)).self_attention_norm
+    assert isinstance(norm, nn.LayerNorm)
+    return norm.eps
 
 
 def _set_vocabulary(spec: transformer_spec.TransformerSpec, tokenizer: Tokenizer, rows: int) -> None:
@@ -71,8 +88,9 @@ def _set_vocabulary(spec: transformer_spec.TransformerSpec, tokenizer: Tokenizer
 
 
 def _set_layers(spec: transformer_spec.TransformerSpec, model: Transformer) -> None:
-    _set_norm(spec.encoder.layer_norm, model.encoder_norm)
-    _set_norm(spec.decoder.layer_norm, model.decoder_norm)
+    if model.encoder_norm is not None and model.decoder_norm is not None:
+        _set_norm(spec.encoder.layer_norm, model.encoder_norm)
+        _set_norm(spec.decoder.layer_norm, model.decoder_norm)
     encoder, decoder = cast(Iterable[EncoderLayer], model.encoder), cast(Iterable[DecoderLayer], model.decoder)
     for layer_spec, encoder_layer in zip(spec.encoder.layer, encoder, strict=True):
         _set_self_attention(layer_spec.self_attention, encoder_layer.self_attention, encoder_layer.self_attention_norm)

@@ -6,11 +6,13 @@ one file for Argos Translate.
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
 from safetensors.torch import save_file
 
+from dragoman.corpus.foreign_tokenizer import ForeignTokenizer
 from dragoman.decoding.ctranslate2_translator import CARD_FILE, is_ctranslate2_folder
 from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
@@ -57,13 +59,14 @@ def export(
     draft = draft_path(out)
     draft.mkdir()
     try:
-        stored.description.write(draft)
+        if export_format != "huggingface" or not isinstance(stored.description.tokenizer, ForeignTokenizer):
+            stored.description.write(draft)  # Otherwise transformers would take our tokenizer for its own.
         chosen = quantization or (DEFAULT_QUANTIZATION if export_format in QUANTIZED_FORMATS else "float32")
         _WRITERS[export_format](stored, draft, chosen)
         record_format(draft, export_format, chosen)
         write_card(draft, found, stored.description, export_format, chosen, card_options or CardOptions())
         if export_format == "argos":
-            argos.write_package(draft, stored.description.languages, out)
+            argos.write_package(draft, stored.description.languages, stored.description.tokenizer, out)
         else:
             publish_folder(draft, out)
     finally:
@@ -87,10 +90,12 @@ def file_sizes(export: Path) -> dict[str, int]:
     return {file.name: file.stat().st_size for file in sorted(export.iterdir())}
 
 
-def _write_ctranslate2(stored: StoredModel, folder: Path, quantization: Quantization) -> None:
+def _write_ctranslate2(
+    stored: StoredModel, folder: Path, quantization: Quantization, *, adds_source_prefix: bool = False
+) -> None:
     tokenizer = stored.description.tokenizer
     special_tokens = SpecialTokens.from_tokenizer(tokenizer, stored.model.architecture.vocabulary)
-    spec = ctranslate2.specification(stored.model, tokenizer, special_tokens)
+    spec = ctranslate2.specification(stored.model, tokenizer, special_tokens, adds_source_prefix=adds_source_prefix)
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
@@ -107,7 +112,7 @@ def _write_safetensors(stored: StoredModel, folder: Path, _: Quantization) -> No
 
 _WRITERS: dict[ExportFormat, Callable[[StoredModel, Path, Quantization], None]] = {
     "ctranslate2": _write_ctranslate2,
-    "argos": _write_ctranslate2,
+    "argos": partial(_write_ctranslate2, adds_source_prefix=True),
     "huggingface": _write_huggingface,
     "safetensors": _write_safetensors,
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.code_version import dragoman_version
+from dragoman.corpus.huggingface_folder import split_direction
 from dragoman.errors import DragomanError
 from dragoman.launch.agents import Agents
 from dragoman.launch.launch_request import LaunchRequest, working_folder
@@ -149,8 +150,10 @@ def _probe(
 
 
 def _push(request: LaunchRequest, client: SshClient, folders: Mapping[str, str], view: SetupView) -> None:
-    """Copy the data set, and the recipe if it is a file."""
+    """Copy the data set, the recipe if it is a file, and the model to begin with if there is one."""
     sources = [request.data, *([Path(request.recipe)] if Path(request.recipe).is_file() else [])]
+    if request.start is not None:
+        sources.append(split_direction(request.start)[1])
     missing = [str(path) for path in sources if not path.exists()]
     if missing:
         raise DragomanError(f"--push: {' and '.join(missing)} does not exist on this machine. Check the path.")

@@ -22,11 +22,14 @@ class LaunchRequest:
     push: bool = False
     elastic: bool = False
     """Whether the run continues without machines that are lost."""
+    start: Path | None = None
+    """The model to begin with."""
 
     @property
     def arguments(self) -> list[str]:
         """Arguments of `dragoman` for each worker."""
-        return ["train", self.recipe, "--data", str(self.data), "--out", str(self.out), *self.overrides]
+        start = [] if self.start is None else ["--from", str(self.start)]
+        return ["train", self.recipe, "--data", str(self.data), "--out", str(self.out), *start, *self.overrides]
 
     @property
     def hosts(self) -> list[str]:

@@ -35,9 +35,9 @@ def architecture_of(recipe: str, *overrides: str) -> Architecture:
 
 
 def parameter_count(architecture: Architecture) -> int:
-    """Trainable parameters, computed without building the model; shared ones are counted once."""
+    """Parameters, computed without building the model; shared ones are counted once."""
     a = architecture
-    return a.vocabulary * a.d_model + sum(_side_parameters(a))
+    return a.vocabulary * (a.d_model + int(a.output_bias)) + sum(_side_parameters(a))
 
 
 def token_flops(architecture: Architecture) -> tuple[int, int]:
@@ -78,5 +78,6 @@ def _side_parameters(a: Architecture) -> tuple[int, int]:
     attention = 4 * a.d_model * (a.d_model + bias) + head_norm + norm
     up_rows = a.feed_forward * (2 if a.activation == "swiglu" else 1)
     feed_forward = up_rows * (a.d_model + bias) + (a.feed_forward + bias) * a.d_model + norm
-    encoder = a.encoder_layers * (attention + feed_forward) + norm
-    return encoder, a.decoder_layers * (2 * attention + feed_forward) + norm
+    last_norm = norm if a.norm_position == "before" else 0
+    encoder = a.encoder_layers * (attention + feed_forward) + last_norm
+    return encoder, a.decoder_layers * (2 * attention + feed_forward) + last_norm

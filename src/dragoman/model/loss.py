@@ -8,7 +8,8 @@ Rows that only round up the vocabulary are classes like any other: they get thei
 improbable in training.
 
 Two terms need no pass over the vocabulary. The sum of a token's logits is its hidden vector times the sum of all
-output vectors, and the constant that smoothing adds to every logit's gradient has rank one.
+output vectors, and the constant that smoothing adds to every logit's gradient has rank one. A bias of the logits, if
+there is one, is a constant, as in MarianMT.
 
 Shapes: T tokens, C tokens of a chunk, V vocabulary, d features.
 """
@@ -28,12 +29,12 @@ GPU_CHUNK_TOKENS = 8192
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0
+    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Sums over tokens of the smoothed loss and of the negative log-likelihood, in float32 or wider.
 
-    hidden [T, d], weight [V, d], labels [T] with `IGNORED_LABEL` where a token does not count. Only the first sum
-    has a gradient. Under autocast the products run in its type; softmax and sums do not.
+    hidden [T, d], weight [V, d], labels [T] with `IGNORED_LABEL` where a token does not count, bias [V]. Only the first
+    sum has a gradient, and not by the bias. Under autocast the products run in its type; softmax and sums do not.
     """
     device_type = hidden.device.type
     if torch.is_autocast_enabled(device_type):
@@ -42,40 +43,46 @@ def linear_cross_entropy(
         if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
             if can_run_kernels(hidden):
                 loss_sum, nll_sum = _FusedLinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-                    hidden, weight, labels, smoothing
+                    hidden, weight, labels, smoothing, bias
                 )
                 return loss_sum, nll_sum
             weight = weight.to(hidden.dtype)
             loss_sum, nll_sum = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-                hidden, weight, labels, smoothing
+                hidden, weight, labels, smoothing, bias
             )
             return loss_sum, nll_sum
-        loss_sum, nll_sum, _, _ = _forward(hidden, weight.to(hidden.dtype), labels, smoothing, with_gradients=False)
+        weight = weight.to(hidden.dtype)
+        loss_sum, nll_sum, _, _ = _forward(hidden, weight, labels, smoothing, bias, with_gradients=False)
         return loss_sum, nll_sum
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        loss_sum, nll_sum, grad_hidden, grad_weight = _forward(hidden, weight, labels, smoothing, with_gradients=True)
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        loss_sum, nll_sum, grad_hidden, grad_weight = _forward(
+            hidden, weight, labels, smoothing, bias, with_gradients=True
+        )
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.mark_non_differentiable(nll_sum)
         return loss_sum, nll_sum
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         # `grad` is a scalar tensor: it keeps its precision without changing the type of the products.
-        return grad_hidden * grad, grad_weight * grad, None, None
+        return grad_hidden * grad, grad_weight * grad, None, None, None
 
 
 def _forward(
-    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, *, with_gradients: bool
+    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, bias: Tensor | None, *, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     T, V = hidden.shape[0], weight.shape[0]
     sum_type = torch.promote_types(hidden.dtype, torch.float32)
     weight_sum = weight.sum(0, dtype=sum_type)  # [d]
+    bias_sum = 0.0 if bias is None else bias.sum(dtype=sum_type)
     chunk = CPU_CHUNK_TOKENS if hidden.device.type == "cpu" else GPU_CHUNK_TOKENS
 
     nll_sum, uniform_sum = hidden.new_zeros(2, dtype=sum_type).unbind()
@@ -87,8 +94,10 @@ def _forward(
         h = hidden[first : first + chunk].masked_fill(~counted, 0.0)  # [C, d]
         label = labels[first : first + chunk, None].masked_fill(~counted, 0)  # [C, 1]
         logits = _product(h, weight.t(), sum_type)  # [C, V]
+        if bias is not None:
+            logits += bias
         label_logit = logits.gather(1, label)  # [C, 1]
-        logits_sum = (h.to(sum_type) @ weight_sum)[:, None]  # [C, 1]
+        logits_sum = (h.to(sum_type) @ weight_sum)[:, None] + bias_sum  # [C, 1]
         log_p = torch.log_softmax(logits, dim=1)  # [C, V]
         nll = -log_p.gather(1, label)  # [C, 1]
         log_z = label_logit + nll
@@ -111,7 +120,9 @@ class _FusedLinearCrossEntropy(_LinearCrossEntropy):
     """The same on a GPU in half precision, with the weight gradient in the precision of the weights."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         from dragoman.model.kernels.loss_kernel import (
             losses_and_gradients,  # Needs Triton, which torch for CUDA includes.
         )
@@ -126,6 +137,8 @@ class _FusedLinearCrossEntropy(_LinearCrossEntropy):
             chunk = slice(first, first + size)
             h = hidden[chunk]  # [C, d]
             logits = torch.mm(h, half_weight.t(), out_dtype=torch.float32)  # [C, V]
+            if bias is not None:
+                logits += bias
             grad_logits = h.new_empty(h.shape[0], vocabulary)
             losses_and_gradients(logits, labels[chunk], smoothing, grad_logits, sums[chunk])
             torch.mm(grad_logits, half_weight, out=grad_hidden[chunk])

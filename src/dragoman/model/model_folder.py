@@ -1,10 +1,12 @@
 """Model folders: weights, architecture, tokenizer and languages. They hold data only, no code.
 
 ```
-weights.safetensors      the parameters; in a Hugging Face folder model.safetensors, under M2M100's names
+weights.safetensors      the parameters; in a Hugging Face folder model.safetensors, under Hugging Face's names
 model.json               architecture, languages, decoding settings
-tokenizer.model          SentencePiece
+tokenizer.model          SentencePiece, or the tokenizer of an imported model
 ```
+
+Folders of transformers, without a `model.json`, are read by `huggingface_model`.
 """
 
 from collections.abc import Mapping
@@ -16,12 +18,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from dragoman.corpus.huggingface_folder import is_huggingface_folder, split_direction
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
 from dragoman.files import read_json, write_json
 from dragoman.model.architecture import Architecture
-from dragoman.model.m2m100 import M2M100_WEIGHTS_FILE, from_m2m100
+from dragoman.model.huggingface_model import import_model
+from dragoman.model.huggingface_weights import HUGGINGFACE_WEIGHTS_FILE, from_huggingface
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings
 
@@ -58,6 +62,7 @@ class StoredModel:
 
 
 def read_description(folder: Path) -> ModelDescription:
+    """Read the description of a model of ours."""
     content = read_json(folder / MODEL_FILE)
     try:
         return ModelDescription(
@@ -72,18 +77,29 @@ def read_description(folder: Path) -> ModelDescription:
         ) from None
 
 
-def load_model(folder: Path, device: torch.device | str = "cpu") -> StoredModel:
-    """Read a model folder, with weights under our names or M2M100's."""
+def load_model(model: Path, device: torch.device | str = "cpu") -> StoredModel:
+    """Read a model folder of ours or of transformers, which may have a direction in front: see `split_direction`."""
+    description, weights = read_model(model)
+    transformer = Transformer(description.architecture)
+    load_weights(transformer, weights, model)
+    return StoredModel(transformer.to(device).eval(), description)
+
+
+def read_model(model: Path, languages: Languages | None = None) -> tuple[ModelDescription, dict[str, Tensor]]:
+    """The description of a model, and its weights under our names.
+
+    `languages` are those of a model of transformers that has no direction in front.
+    """
+    stated, folder = split_direction(model)
+    if not (folder / MODEL_FILE).exists() and is_huggingface_folder(folder):
+        imported = import_model(folder, stated or languages)
+        description = ModelDescription(imported.architecture, imported.languages, imported.decoding, imported.tokenizer)
+        return description, imported.weights
     description = read_description(folder)
-    model = Transformer(description.architecture)
-    path = folder / M2M100_WEIGHTS_FILE
+    path = folder / HUGGINGFACE_WEIGHTS_FILE
     if path.is_file():
-        weights = from_m2m100(read_tensors(path), description.architecture)
-    else:
-        path = folder / WEIGHTS_FILE
-        weights = read_tensors(path)
-    load_weights(model, weights, path)
-    return StoredModel(model.to(device).eval(), description)
+        return description, from_huggingface(read_tensors(path), description.architecture)
+    return description, read_tensors(folder / WEIGHTS_FILE)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -97,7 +113,17 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
     """Load weights into a model. One error names all that are missing, unknown or of another shape."""
-    own = model.state_dict()
+    problems = find_misfits(weights, model.architecture)
+    if problems:
+        shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
+        raise DragomanError(f"{path} does not fit the model's architecture: {shown}.")
+    model.load_state_dict(dict(weights))
+
+
+def find_misfits(weights: Mapping[str, Tensor], architecture: Architecture) -> list[str]:
+    """Weights that an architecture lacks, does not know, or has in another shape."""
+    with torch.device("meta"):  # Without memory.
+        own = Transformer(architecture).state_dict()
     problems = [f"{name} is missing" for name in own if name not in weights]
     problems += [f"{name} is unknown" for name in weights if name not in own]
     problems += [
@@ -105,7 +131,4 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) 
         for name, tensor in own.items()
         if name in weights and weights[name].shape != tensor.shape
     ]
-    if problems:
-        shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
-        raise DragomanError(f"{path} does not fit the model's architecture: {shown}.")
-    model.load_state_dict(dict(weights))
+    return problems

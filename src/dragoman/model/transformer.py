@@ -1,7 +1,8 @@
 """The encoder-decoder Transformer on packed tokens.
 
-Pre-norm layers with a norm after the last; one matrix embeds both languages and is the output projection. With the
-default settings it computes the same function as fairseq's and Hugging Face's M2M100 with the same weights.
+One matrix embeds both languages and is the output projection. By default, layers are pre-norm, with a norm after the
+last, and the model computes the same function as fairseq's and Hugging Face's M2M100 with the same weights. With
+post-norm layers, Marian's positions and an output bias it computes that of MarianMT.
 
 Training calls `Transformer.forward`, which returns sums of losses. Translation runs step by step: see
 `Transformer.start_decoding`.
@@ -24,10 +25,8 @@ from dragoman.model.dropout import Dropout
 from dragoman.model.kernels.availability import can_run_kernels, supports_head_size
 from dragoman.model.kv_cache import DecoderState, IndexedState, LayerCache
 from dragoman.model.loss import linear_cross_entropy
-from dragoman.model.residual import add_and_norm, apply_norm, make_norm
-
-FIRST_POSITION = 1
-"""Sinusoidal position of the first token of a sentence: as in CTranslate2, and in M2M100 where padding has id 0."""
+from dragoman.model.residual import add_and_norm, apply_norm, make_norm, to_product_type
+from dragoman.settings import FrozenPart
 
 
 class Transformer(nn.Module):
@@ -37,12 +36,13 @@ class Transformer(nn.Module):
         super().__init__()
         self.architecture = a = architecture
         self.embedding = nn.Embedding(a.vocabulary, a.d_model)
-        self.positions = SinusoidalPositions(a.d_model) if a.positions == "sinusoidal" else None
+        self.output_bias = nn.Parameter(torch.zeros(a.vocabulary), requires_grad=False) if a.output_bias else None
+        self.positions = None if a.positions == "rotary" else SinusoidalPositions(a)
         self.source_dropout, self.target_dropout = Dropout(a.dropout), Dropout(a.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(a) for _ in range(a.encoder_layers))
-        self.encoder_norm = make_norm(a)
+        self.encoder_norm = make_norm(a) if a.norm_position == "before" else None
         self.decoder = nn.ModuleList(DecoderLayer(a) for _ in range(a.decoder_layers))
-        self.decoder_norm = make_norm(a)
+        self.decoder_norm = make_norm(a) if a.norm_position == "before" else None
         self._compiled: _LayerFunctions | None = None
         self.reset_parameters()
 
@@ -58,7 +58,8 @@ class Transformer(nn.Module):
 
         Sums, not means: they add up over micro-batches and workers, and are divided once by the number of labels.
         """
-        return linear_cross_entropy(self.hidden(batch), self.embedding.weight, batch.labels, smoothing)
+        hidden = self.hidden(batch)
+        return linear_cross_entropy(hidden, self.embedding.weight, batch.labels, smoothing, self.output_bias)
 
     def hidden(self, batch: Batch) -> Tensor:
         """The decoder's output for every target token, [T, d]; `logits` projects it to the vocabulary."""
@@ -88,7 +89,7 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., d] -> [..., V]."""
-        return F.linear(hidden, self.embedding.weight)
+        return F.linear(hidden, self.embedding.weight, self.output_bias)
 
     @torch.no_grad()
     def start_decoding(
@@ -139,9 +140,23 @@ class Transformer(nn.Module):
         state.advance()
         return y
 
+    def freeze(self, parts: Iterable[FrozenPart]) -> None:
+        """Exclude parts of the model from training. The norm after the last layer of a side belongs to it."""
+        prefixes = tuple("embedding." if part == "embeddings" else part for part in parts)
+        for name, parameter in self.named_parameters():
+            if name.startswith(prefixes):
+                parameter.requires_grad_(False)
+
+    @property
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """All parameters that are not frozen."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
     @staticmethod
-    def _norms(layers: Iterable[nn.Module], last: nn.Module) -> list[nn.Module]:
-        """The first norm of each layer, and the norm after the last layer."""
+    def _norms(layers: Iterable[nn.Module], last: nn.Module | None) -> list[nn.Module | None]:
+        """The first norm of each layer, and the norm after the last layer; none if the layers are post-norm."""
+        if last is None:
+            return [*(None for _ in layers), None]
         return [*(cast(nn.Module, layer.self_attention_norm) for layer in layers), last]
 
     def _decoder_layers(self) -> Iterator["DecoderLayer"]:
@@ -157,19 +172,21 @@ class Transformer(nn.Module):
         positions: Tensor,
         max_len: int,
         drop: Dropout,
-        norm: nn.Module,
+        norm: nn.Module | None,
         places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Rotation | None]:
-        """[T] tokens -> the residual stream and its first norm, [T, d] both, and the rotation of queries and keys, if
-        positions are rotary."""
-        x = self.embedding(tokens) * math.sqrt(self.architecture.d_model)
+        """[T] tokens -> the residual stream and the first layer's input, [T, d] both, and the rotation of queries and
+        keys, if positions are rotary."""
+        x = self.embedding(tokens)
+        if self.architecture.scale_embedding:
+            x = x * math.sqrt(self.architecture.d_model)
         rotation = None
         if self.positions is None:
             rotation = rotation_at(positions, self.architecture.head_size)
         else:
             x = x + self.positions(positions, max_len)
         x = drop(x, places)
-        return x, apply_norm(x, norm), rotation
+        return x, to_product_type(x) if norm is None else apply_norm(x, norm), rotation
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -207,14 +224,21 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(a)
 
     def forward(
-        self, x: Tensor, y: Tensor, layout: SequenceLayout, rotation: Rotation | None, norm: nn.Module
+        self, x: Tensor, y: Tensor, layout: SequenceLayout, rotation: Rotation | None, norm: nn.Module | None
     ) -> tuple[Tensor, Tensor]:
-        """`x` is the residual stream and `y` this layer's first norm of it; returns both for the next layer, whose
-        first norm is `norm`. So a residual addition and the next norm run as one kernel."""
-        places = layout.places
+        """`x` is the residual stream and `y` this layer's input; returns both for the next layer.
+
+        A residual addition and the norm after it run as one kernel. Before the next layer, that is the layer's own
+        last norm if it is post-norm, and else `norm`, the next layer's first.
+        """
+        places, post_norm = layout.places, norm is None
+        after_attention, after_feed_forward = (
+            (self.self_attention_norm, self.feed_forward_norm) if norm is None else (self.feed_forward_norm, norm)
+        )
         z = self.self_attention(y, layout, rotation)
-        x, y = add_and_norm(x, z, self.self_attention_dropout, self.feed_forward_norm, places)
-        return add_and_norm(x, self.feed_forward(y, places), self.feed_forward_dropout, norm, places)
+        x, y = add_and_norm(x, z, self.self_attention_dropout, after_attention, places, post_norm=post_norm)
+        z = self.feed_forward(y, places)
+        return add_and_norm(x, z, self.feed_forward_dropout, after_feed_forward, places, post_norm=post_norm)
 
 
 class DecoderLayer(nn.Module):
@@ -239,36 +263,50 @@ class DecoderLayer(nn.Module):
         layout: SequenceLayout,
         memory_layout: SequenceLayout,
         rotation: Rotation | None,
-        norm: nn.Module,
+        norm: nn.Module | None,
     ) -> tuple[Tensor, Tensor]:
         """See `EncoderLayer.forward`."""
-        places = layout.places
+        places, post_norm, (first, second, third) = layout.places, norm is None, self._norms(norm)
         z = self.self_attention(y, layout, rotation)
-        x, y = add_and_norm(x, z, self.self_attention_dropout, self.cross_attention_norm, places)
+        x, y = add_and_norm(x, z, self.self_attention_dropout, first, places, post_norm=post_norm)
         z = self.cross_attention(y, memory, layout, memory_layout)
-        x, y = add_and_norm(x, z, self.cross_attention_dropout, self.feed_forward_norm, places)
-        return add_and_norm(x, self.feed_forward(y, places), self.feed_forward_dropout, norm, places)
+        x, y = add_and_norm(x, z, self.cross_attention_dropout, second, places, post_norm=post_norm)
+        z = self.feed_forward(y, places)
+        return add_and_norm(x, z, self.feed_forward_dropout, third, places, post_norm=post_norm)
 
     def step(
-        self, x: Tensor, y: Tensor, cache: LayerCache, state: DecoderState, rotation: Rotation | None, norm: nn.Module
+        self,
+        x: Tensor,
+        y: Tensor,
+        cache: LayerCache,
+        state: DecoderState,
+        rotation: Rotation | None,
+        norm: nn.Module | None,
     ) -> tuple[Tensor, Tensor]:
         """The same for one more token of each hypothesis, [N, d], with earlier tokens in the cache."""
+        post_norm, (first, second, third) = norm is None, self._norms(norm)
         z = self.self_attention.out(state.attend_to_past(cache, *self.self_attention.project(y, rotation)))
-        x, y = add_and_norm(x, z, self.self_attention_dropout, self.cross_attention_norm)
+        x, y = add_and_norm(x, z, self.self_attention_dropout, first, post_norm=post_norm)
         q = self.cross_attention.project_query(y)
         if state.returns_attention:
             state.attention = cache.source_attention_weights(q, state.memory_mask, state.beam)
         z = self.cross_attention.out(state.attend_to_source(cache, q))
-        x, y = add_and_norm(x, z, self.cross_attention_dropout, self.feed_forward_norm)
-        return add_and_norm(x, self.feed_forward(y), self.feed_forward_dropout, norm)
+        x, y = add_and_norm(x, z, self.cross_attention_dropout, second, post_norm=post_norm)
+        return add_and_norm(x, self.feed_forward(y), self.feed_forward_dropout, third, post_norm=post_norm)
+
+    def _norms(self, norm: nn.Module | None) -> tuple[nn.Module, nn.Module, nn.Module]:
+        """The norms after each sublayer: its own if the layer is post-norm, else the next one's."""
+        if norm is None:
+            return self.self_attention_norm, self.cross_attention_norm, self.feed_forward_norm
+        return self.cross_attention_norm, self.feed_forward_norm, norm
 
 
 class FeedForward(nn.Module):
-    """Up-projection, activation (ReLU or SwiGLU), down-projection."""
+    """Up-projection, activation (ReLU, Swish or SwiGLU), down-projection."""
 
     def __init__(self, a: Architecture) -> None:
         super().__init__()
-        self.gated = a.activation == "swiglu"
+        self.activation, self.gated = a.activation, a.activation == "swiglu"
         self.dropout = Dropout(a.activation_dropout)
         self.up_projection = nn.Linear(a.d_model, a.feed_forward * (2 if self.gated else 1), bias=a.bias)
         self.down_projection = nn.Linear(a.feed_forward, a.d_model, bias=a.bias)
@@ -279,6 +317,8 @@ class FeedForward(nn.Module):
         if self.gated:
             gate, value = hidden.chunk(2, dim=-1)
             hidden = self.dropout(F.silu(gate) * value, places)
+        elif self.activation == "swish":
+            hidden = self.dropout(F.silu(hidden), places)
         else:
             hidden = self.dropout.relu(hidden, places)
         y: Tensor = self.down_projection(hidden)
@@ -286,14 +326,20 @@ class FeedForward(nn.Module):
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoidal position embeddings: all sines, then all cosines, of wavelengths from 2 pi to 10,000 * 2 pi."""
+    """Sinusoidal position embeddings: all sines, then all cosines, of wavelengths from 2 pi to 10,000 * 2 pi.
+
+    The longest wavelength of Marian, as of Vaswani et al. 2017, is a little shorter.
+    """
 
     table: Tensor  # [positions, d]
 
-    def __init__(self, d_model: int, positions: int = 512) -> None:
+    def __init__(self, a: Architecture, positions: int = 512) -> None:
         super().__init__()
-        self.d_model = d_model
-        self.register_buffer("table", self._make_table(positions), persistent=False)
+        self._half, self._first = a.d_model // 2, a.first_position
+        # As in transformers: fairseq's table is computed in float32, Marian's in float64.
+        is_marian = a.positions == "marian"
+        self._intervals, self._dtype = (self._half, torch.float64) if is_marian else (self._half - 1, torch.float32)
+        self.register_buffer("table", self.make_table(positions), persistent=False)
         self._earlier_tables: list[Tensor] = []
         """Tables that became too short: captured CUDA graphs may still read them."""
 
@@ -302,14 +348,14 @@ class SinusoidalPositions(nn.Module):
         if max_len > self.table.shape[0]:
             self._earlier_tables.append(self.table)
             with torch.inference_mode(False):  # A table made in a search must also work in training.
-                self.table = self._make_table(2 * max_len).to(self.table.device)
+                self.table = self.make_table(2 * max_len).to(self.table.device)
         return F.embedding(positions, self.table)
 
-    def _make_table(self, positions: int) -> Tensor:
-        half = self.d_model // 2
-        frequencies = torch.exp(torch.arange(half) * -(math.log(10_000) / (half - 1)))
-        angles = (torch.arange(positions) + FIRST_POSITION)[:, None] * frequencies  # [positions, d/2]
-        return torch.cat([angles.sin(), angles.cos()], dim=1)
+    def make_table(self, positions: int) -> Tensor:
+        """Embeddings of the first positions of a sentence."""
+        frequencies = torch.exp(torch.arange(self._half, dtype=self._dtype) * -(math.log(10_000) / self._intervals))
+        angles = (torch.arange(positions) + self._first)[:, None] * frequencies  # [positions, d/2]
+        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
 
 
 class _LayerFunctions(NamedTuple):

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 
 class EMA:
-    """An exponential moving average of a model's weights, which can be swapped with them."""
+    """An exponential moving average of the weights that are trained, which can be swapped with them."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
-        self._parameters = dict(model.named_parameters())
+        named = model.named_parameters()
+        self._parameters = {name: parameter for name, parameter in named if parameter.requires_grad}
         self.weights = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
 
     @torch.no_grad()

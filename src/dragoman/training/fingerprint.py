@@ -15,6 +15,7 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.errors import DragomanError
 from dragoman.settings import Settings
+from dragoman.training.start_model import StartWeights
 
 PREPARATION_SECTIONS = frozenset({"corpus", "cleaning", "tokenizer"})
 """Settings of `prepare`: the data set shows what they have done."""
@@ -40,22 +41,28 @@ class Fingerprint:
     dragoman: str
     settings: Mapping[str, Any]
     """Values by `section.name`."""
+    start: str = ""
+    """Checksum of the weights that the run begins with; empty if they are random."""
 
     @classmethod
-    def of(cls, settings: Settings, data: DataSet) -> "Fingerprint":
+    def of(cls, settings: Settings, data: DataSet, start: StartWeights | None = None) -> "Fingerprint":
         values = {
             f"{section}.{name}": value
             for section, part in settings.model_dump(mode="json").items()
             for name, value in part.items()
             if section not in PREPARATION_SECTIONS and f"{section}.{name}" not in OWN_SETTINGS
         }
-        return cls(data.manifest.identity, dragoman_version(), values)
+        return cls(data.manifest.identity, dragoman_version(), values, "" if start is None else start.identity)
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """Each difference from another worker's, as a phrase."""
         found = [] if self.data == other.data else [f"data set {self.data[:12]}, not {other.data[:12]}"]
         if self.dragoman != other.dragoman:
             return [*found, f"Dragoman {self.dragoman}, not {other.dragoman}"]  # It may have other settings, too.
+        if self.start != other.start:
+            found.append(
+                f"weights {self.start[:12] or 'at random'} to start with, not {other.start[:12] or 'random ones'}"
+            )
         keys = [key for key, value in self.settings.items() if value != other.settings[key]]
         return [*found, *(f"{key} = {self.settings[key]}, not {other.settings[key]}" for key in keys)]
 

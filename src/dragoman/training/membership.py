@@ -159,7 +159,7 @@ class Membership:
     def choose_exchange(self, known_link: RingLink | None = None) -> None:
         """Choose the exchange method of the present world, and report a change."""
         settings, cluster, replica = self._settings.exchange, self._cluster, self._replica
-        parameters = list(replica.model.parameters())
+        parameters = replica.model.trainable_parameters
         compute_s = self._timer.compute_s
         choice = choose_exchange.decide(settings, cluster, parameters, compute_s, self._time_step, known_link)
         state = replica.exchange.state_dict()

@@ -18,7 +18,7 @@ class Optimizer:
         others = [(name, parameter) for name, parameter in named if not _is_matrix(name, parameter)]
         adamw_groups = [{"params": _values(others), "weight_decay": 0.0}]
         self._optimizers: list[torch.optim.Optimizer] = []
-        if settings.algorithm == "muon":
+        if settings.algorithm == "muon" and matrices:
             parts = [_parts(name) for name, _ in matrices]
             self._optimizers.append(Muon(_values(matrices), parts, settings.weight_decay))
             self._names = [name for name, _ in (*matrices, *others)]

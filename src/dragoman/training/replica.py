@@ -19,6 +19,7 @@ from dragoman.step_model import PLAIN, ExchangeChoice
 from dragoman.training.ema import EMA
 from dragoman.training.optimizer import Optimizer
 from dragoman.training.snapshot import Snapshot, TrainingState
+from dragoman.training.start_model import StartWeights
 
 
 @dataclass
@@ -42,15 +43,15 @@ class Replica:
         optimizer = {**self.optimizer.state_dict(), **self.exchange.state_dict()}
         if self.ema is None:
             return Snapshot.take(self.state, trained, None, optimizer)
-        return Snapshot.take(self.state, self.ema.weights, trained, optimizer)
+        return Snapshot.take(self.state, {**trained, **self.ema.weights}, trained, optimizer)
 
     def restore(self, snapshot: Snapshot, *, step_complete: bool = True) -> None:
         """Load a snapshot."""
         self.model.load_state_dict(dict(snapshot.trained or snapshot.weights))
         self.optimizer.load_state_dict(snapshot.optimizer)
         if self.ema is not None:
-            for name, tensor in snapshot.weights.items():
-                self.ema.weights[name].copy_(tensor)
+            for name, average in self.ema.weights.items():
+                average.copy_(snapshot.weights[name])
         self.exchange.load_state_dict(snapshot.optimizer)
         self.state, self.step_complete, self._uncounted_s = snapshot.state, step_complete, 0.0
 
@@ -111,10 +112,16 @@ class Replica:
                 self.ema.swap()
 
 
-def build_replica(settings: Settings, architecture: Architecture, cluster: Cluster) -> Replica:
-    """A replica with random weights, before the exchange method is chosen."""
+def build_replica(
+    settings: Settings, architecture: Architecture, cluster: Cluster, start: StartWeights | None = None
+) -> Replica:
+    """A replica with the given weights, or random ones, before the exchange method is chosen."""
     torch.manual_seed(settings.training.seed)
-    model = Transformer(architecture).to(cluster.device)
+    model = Transformer(architecture)
+    if start is not None:
+        model.load_state_dict(dict(start.weights))
+    model.freeze(settings.fine_tuning.freeze)
+    model.to(cluster.device)
     decay = settings.optimizer.ema_decay
-    plain = choose_exchange.build(ExchangeChoice(PLAIN), settings.exchange, cluster, list(model.parameters()))
+    plain = choose_exchange.build(ExchangeChoice(PLAIN), settings.exchange, cluster, model.trainable_parameters)
     return Replica(model, Optimizer(model, settings.optimizer), EMA(model, decay) if decay else None, plain)

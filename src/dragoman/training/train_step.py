@@ -52,7 +52,7 @@ class TrainStep:
         self._record = record
         self._losses = torch.zeros(2, device=device)
         self._batch_tokens = torch.ones((), device=device)
-        self._parameters = list(model.parameters())
+        self._parameters = model.trainable_parameters
         self._dropout_seeds = seed_dropout(model, device)
         self._run: Callable[[Batch], None] = self._forward_backward
         if loader.fixed_sizes:

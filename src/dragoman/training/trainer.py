@@ -35,6 +35,7 @@ from dragoman.training.fingerprint import Fingerprint
 from dragoman.training.membership import Membership
 from dragoman.training.replica import build_replica
 from dragoman.training.start_events import start_events
+from dragoman.training.start_model import StartWeights
 from dragoman.training.step_log import StepLog
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.train_step import TrainStep, WorkerGradients
@@ -55,26 +56,25 @@ class Trainer:
         scorer: TranslationScorer,
         record: Callable[[Event], None],
         event_sync: EventSync,
+        start: StartWeights | None = None,
     ) -> None:
         self._settings, self._data, self._run, self._cluster = settings, data, run, cluster
         self._record, self._event_sync = record, event_sync
         self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
         device, timer = cluster.device, StepTimer(timeline=timeline_of(cluster.device))
         self._precision, self._timer = Precision.choose(settings, device), timer
-        self._replica = build_replica(settings, self._architecture, cluster)
+        replica = self._replica = build_replica(settings, self._architecture, cluster, start)
         micro_batch_tokens = choose_micro_batch_tokens(settings, self._architecture, device, cluster.local_world_size)
         fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, device)
         loader = _make_loader(settings, data, micro_batch_tokens, fixed_sizes=fixed_sizes)
         self._batches, self._lengths = BatchStream(loader), loader.lengths
-        self._train_step = TrainStep(
-            self._replica.model, loader, self._precision, settings.training, device, record, timer
-        )
+        self._train_step = TrainStep(replica.model, loader, self._precision, settings.training, device, record, timer)
         self._evaluator = Evaluator(settings, data, run, cluster, self._precision, scorer, micro_batch_tokens)
         description = ModelDescription(self._architecture, data.languages, settings.decoding, data.tokenizer)
         self._checkpoints = Checkpoints(run.checkpoints, description, settings.checkpoint, record)
         self._step_log = StepLog(cluster, self._take_spans, record)
         self._membership = Membership(
-            settings, Fingerprint.of(settings, data), cluster, self._replica, self._train_step, self._batches,
+            settings, Fingerprint.of(settings, data, start), cluster, replica, self._train_step, self._batches,
             self._checkpoints, self._step_log, timer, record, on_new_world=self._announce_world,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,16 @@ from dragoman.telemetry.trackers import missing_packages
 from dragoman.training.evaluation import TranslationScorer
 from dragoman.training.event_recorder import EventRecorder
 from dragoman.training.fingerprint import Fingerprint, require_equal
+from dragoman.training.start_model import StartModel, StartWeights
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
 
-FIXED_SETTINGS: dict[str, bool | set[str]] = {"model": True, "batch": True, "optimizer": {"algorithm"}}
+FIXED_SETTINGS: dict[str, bool | set[str]] = {
+    "model": True,
+    "batch": True,
+    "optimizer": {"algorithm"},
+    "fine_tuning": {"freeze"},
+}
 """Settings that must not change during a run: the shape of the weights, the plan that the position refers to, and the
 meaning of the optimizer's state."""
 
@@ -46,6 +52,8 @@ class TrainingJob:
     run: Path
     threads: int = 0
     """CPU threads of each worker; 0 leaves the choice to torch."""
+    start: StartModel | None = None
+    """The model to begin with; None for random weights."""
 
 
 def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
@@ -68,19 +76,22 @@ def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> s
 
 def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
     data = _open_data(job.data, cluster)
-    require_equal(cluster, Fingerprint.of(job.settings, data))  # Before anything is written.
+    start = _open_start(job, data, cluster)
+    settings = job.settings if start is None else start.settings
+    require_equal(cluster, Fingerprint.of(settings, data, start))  # Before anything is written.
     run = RunFolder(job.run)
-    check_shares(job.settings, cluster.workers)
-    problem = missing_trackers(job.settings) if cluster.is_main else None
-    problem = problem or open_run(run, job.settings, data)
+    check_shares(settings, cluster.workers)
+    origin = None if start is None or job.start is None else {"model": str(job.start.path), "weights": start.identity}
+    problem = missing_trackers(settings) if cluster.is_main else None
+    problem = problem or open_run(run, settings, data, origin)
     log = EventLog(run.events_of(cluster.worker)) if problem is None else None
     if log is not None and not log.lock():
         problem = f"{run.path} is being trained by another process: wait until it ends, or choose another --out."
     _raise_together(problem, cluster)
     assert log is not None
-    scorer = make_scorer(job.settings, data)
-    recorder = EventRecorder(run, log, cluster, lambda: open_sinks(job.settings), job.settings)
-    return train_and_record(job.settings, data, run, cluster, scorer, recorder, stop)
+    scorer = make_scorer(settings, data)
+    recorder = EventRecorder(run, log, cluster, lambda: open_sinks(settings), settings)
+    return train_and_record(settings, data, run, cluster, scorer, recorder, stop, start)
 
 
 def train_and_record(
@@ -91,6 +102,7 @@ def train_and_record(
     scorer: TranslationScorer,
     recorder: EventRecorder,
     stop: StopSignal,
+    start: StartWeights | None = None,
 ) -> str:
     """Train, and record all events of it. Closes the recorder. Returns the reason why the run ended."""
     if cluster.device.type == "cuda":
@@ -98,7 +110,8 @@ def train_and_record(
         torch.set_num_threads(1)
     try:
         recorder.log(measure_peak(Precision.choose(settings, cluster.device).dtype, cluster.device))
-        return Trainer(settings, data, run, cluster, scorer, recorder.record, recorder.event_sync).train(stop)
+        trainer = Trainer(settings, data, run, cluster, scorer, recorder.record, recorder.event_sync, start)
+        return trainer.train(stop)
     finally:
         recorder.close()
 
@@ -113,6 +126,17 @@ def _open_data(path: Path, cluster: Cluster) -> DataSet:
     _raise_together(problem, cluster)
     assert data is not None
     return data
+
+
+def _open_start(job: TrainingJob, data: DataSet, cluster: Cluster) -> StartWeights | None:
+    start, problem = None, None
+    if job.start is not None:
+        try:
+            start = job.start.open(job.settings, data)
+        except DragomanError as error:
+            problem = str(error)
+    _raise_together(problem, cluster)
+    return start
 
 
 def _raise_together(problem: str | None, cluster: Cluster) -> None:
@@ -130,19 +154,23 @@ def missing_trackers(settings: Settings) -> str | None:
     return f"telemetry.trackers needs packages that are not installed: `{command}`." if missing else None
 
 
-def open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
-    """Create the run folder, or check that its run can resume with these settings. Returns the problem, if any."""
+def open_run(run: RunFolder, settings: Settings, data: DataSet, start: Mapping[str, str] | None = None) -> str | None:
+    """Create the run folder, or check that its run can resume with these settings. Returns the problem, if any.
+
+    `start` names the model that the run begins with, and its weights.
+    """
     try:
         run.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(run.path.parent):  # All workers of a machine do this at the same time.
-            return _open_run(run, settings, data)
+            return _open_run(run, settings, data, start)
     except OSError as error:
         remedy = write_remedy(error.strerror)
         return f"{run.path} cannot be written ({error.strerror}): {remedy}, or choose another --out."
 
 
-def _open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
+def _open_run(run: RunFolder, settings: Settings, data: DataSet, start: Mapping[str, str] | None) -> str | None:
     content = {"settings": settings.model_dump(mode="json"), "data": data.manifest.identity}
+    content |= {} if start is None else {"start": dict(start)}
     if run.config.exists():
         earlier = read_json(run.config)
         if earlier["data"] != content["data"]:
@@ -150,6 +178,8 @@ def _open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
                 f"{run.path} was trained on another data set: choose another --out, or pass the data set it was "
                 "started with."
             )
+        if problem := _changed_start(run, earlier.get("start"), start):
+            return problem
         changed = _changed_settings(settings_from_json(earlier["settings"]), settings)
         if changed:
             listing = "; ".join(changed)
@@ -159,6 +189,14 @@ def _open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
     run.path.mkdir(parents=True, exist_ok=True)
     write_json(run.config, content)
     return None
+
+
+def _changed_start(run: RunFolder, earlier: Mapping[str, str] | None, now: Mapping[str, str] | None) -> str | None:
+    if (earlier and earlier["weights"]) == (now and now["weights"]):
+        return None
+    begin = f"from {earlier['model']}" if earlier else "with random weights"
+    option = f"give --from {earlier['model']}" if earlier else "leave out --from"
+    return f"{run.path} began {begin}, and not with these weights: choose another --out, or {option}."
 
 
 def _changed_settings(earlier: Settings, now: Settings) -> list[str]:

@@ -1,0 +1,166 @@
+"""Models of transformers, imported, trained and exported: `python -m benchmarks.fine_tuning --only import export`.
+
+The models have random weights and are made by transformers, in the formats of OPUS-MT, M2M100 and NLLB.
+"""
+
+import argparse
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dragoman
+from benchmarks.foreign_models import make_m2m100, make_marian, make_nllb
+from benchmarks.reporting import Figure, print_figures
+from dragoman.batching.packed_batch import pack_sentences
+from dragoman.corpus import demo
+from dragoman.corpus.catalog import Corpus
+from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.preparation import prepare
+from dragoman.corpus.sources import Languages, Source
+from dragoman.decoding.model_choice import find_tokenizer
+from dragoman.decoding.special_tokens import SpecialTokens
+from dragoman.decoding.validation_scorer import make_scorer
+from dragoman.exporting.exporter import export
+from dragoman.launch import local_launcher
+from dragoman.model.model_folder import load_model
+from dragoman.recipe import resolve
+from dragoman.training.start_model import StartModel
+from dragoman.training.worker import TrainingJob
+
+MAKERS: dict[str, Callable[..., Path]] = {"MarianMT": make_marian, "M2M100": make_m2m100, "NLLB": make_nllb}
+DIRECTION = "en-de"
+GREEDY_TOKENS = 20
+"""Tokens of greedy translations that are compared: fewer than the limit of any sentence here."""
+BEAM_TOKENS = 200
+STEPS = 20
+SETTINGS = [
+    f"training.steps={STEPS}", "batch.tokens=1024", "evaluation.bleu=false", f"checkpoint.every={STEPS}",
+    "training.precision=fp32", "fine_tuning.learning_rate=0.002",
+]  # fmt: skip
+
+
+def compare_logits(folder: Path, lines: Sequence[str], targets: int = 24) -> float:
+    """The largest difference between our logits and those of transformers, in float32, for random targets."""
+    stored = load_model(Path(f"{DIRECTION}={folder}"))
+    model, tokenizer = stored.model, stored.description.tokenizer
+    peer, pieces = load_peer(folder)
+    generator = torch.Generator().manual_seed(1)
+    worst = 0.0
+    for line in lines:
+        source = [*tokenizer.source_prefix, *tokenizer.encode(line), tokenizer.eos_id]
+        assert source == pieces(line).input_ids
+        random = torch.randint(tokenizer.vocab_size, (targets,), generator=generator).tolist()
+        # M2M100 gives padding no position of its own.
+        random = [token for token in random if token != tokenizer.pad_id]
+        target = [tokenizer.decoder_start_id, *tokenizer.target_prefix, *random]
+        packed, given = pack_sentences([source]), pack_sentences([target])
+        with torch.inference_mode():
+            ours = model.logits(model.decode(model.encode(packed), packed.layout, given))
+            theirs = peer(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target])).logits[0]
+        worst = max(worst, float((ours - theirs).abs().max()))
+    return worst
+
+
+def compare_translations(folder: Path, lines: Sequence[str], beam: int) -> int:
+    """The number of lines with the same translation as by transformers; of greedy ones, the first tokens count."""
+    translator = dragoman.load(f"{DIRECTION}={folder}", "cpu", beam=beam, length_penalty=0.0, max_length_ratio=20.0)
+    tokenizer = translator.tokenizer
+    forbidden = SpecialTokens.from_tokenizer(tokenizer, tokenizer.padded_vocab_size).forbidden
+    peer, pieces = load_peer(folder)
+    prefix = tokenizer.target_prefix
+    made = peer.generate(
+        **pieces(list(lines), return_tensors="pt", padding=True),
+        num_beams=beam, do_sample=False, max_new_tokens=BEAM_TOKENS if beam > 1 else GREEDY_TOKENS + len(prefix),
+        bad_words_ids=[[token] for token in forbidden], forced_bos_token_id=prefix[0] if prefix else None,
+        **({"length_penalty": 0.0, "early_stopping": False} if beam > 1 else {}),
+    )  # fmt: skip
+    if beam > 1:
+        theirs = [tokenizer.decode(row) for row in made.tolist()]
+        return sum(ours == text for ours, text in zip(translator.translate(lines), theirs, strict=True))
+    sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in lines]
+    found = translator.search(sources, 1)
+    ended = [[*found[source][0].tokens, tokenizer.eos_id, *[tokenizer.pad_id] * GREEDY_TOKENS] for source in sources]
+    rows = [row[1 + len(prefix) :] for row in made.tolist()]
+    return sum(ours[: len(row)] == row for ours, row in zip(ended, rows, strict=True))
+
+
+def train_and_export(folder: Path, lines: Sequence[str], work: Path) -> dict[str, int]:
+    """Lines with the same translation after 20 steps of training, by format of the export: greedy, in float32."""
+    data = _prepare_data(folder, work)
+    settings = resolve("tiny", SETTINGS).settings
+    start = StartModel(folder, tuple(setting.partition("=")[0] for setting in SETTINGS))
+    local_launcher.train(TrainingJob(settings, data.path, work / "run", 1, start), 1, make_scorer)
+    trained = dragoman.load(work / "run", "cpu", beam=1)
+    ours = trained.translate(lines)
+    quantized = export(work / "run", work / "ctranslate2", "ctranslate2", "float32")
+    by_ctranslate2 = dragoman.load(quantized, "cpu", beam=1).translate(lines)
+    model, pieces = load_peer(export(work / "run", work / "huggingface", "huggingface"))
+    by_transformers = []
+    for line in lines:  # Each with the limit of its source, at which our search ends a translation.
+        inputs = pieces(line, return_tensors="pt")
+        limit = 2 * inputs.input_ids.shape[1] + 20 + len(trained.tokenizer.target_prefix)
+        made = model.generate(**inputs, num_beams=1, max_new_tokens=limit, forced_eos_token_id=pieces.eos_token_id)
+        by_transformers.append(pieces.decode(made[0], skip_special_tokens=True))
+    return {
+        name: sum(text == other for text, other in zip(ours, texts, strict=True))
+        for name, texts in (("CTranslate2", by_ctranslate2), ("Hugging Face", by_transformers))
+    }
+
+
+def load_peer(folder: Path) -> tuple[Any, Any]:
+    """The model and the tokenizer, as transformers loads them."""
+    import transformers
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def _prepare_data(model: Path, work: Path) -> DataSet:
+    generated = demo.generate(600, seed=2, valid=20, test=1)
+    for name, pairs in (("train", generated.train), ("valid", generated.valid)):
+        (work / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    train, valid = (Source(name, (work / f"{name}.tsv",), "tsv") for name in ("train", "valid"))
+    languages = Languages(*DIRECTION.split("-"))
+    corpus = Corpus("demo", languages, (train,), (valid,), ())
+    prepare(corpus, work / "data", resolve().settings, workers=1, tokenizer=find_tokenizer(model, languages))
+    return DataSet(work / "data")
+
+
+def figures(parts: Sequence[str]) -> Iterator[Figure]:
+    pairs = demo.generate(300, seed=5, valid=1, test=1).train
+    lines = [source for source, _ in pairs[:100]]
+    same = f"{len(lines)} of {len(lines)}"
+    with tempfile.TemporaryDirectory() as name:
+        for family, make in MAKERS.items():
+            folder = make(Path(name) / family, pairs)
+            if "import" in parts:
+                difference = compare_logits(folder, lines)
+                yield Figure(f"{family}: largest difference of logits", f"{difference:.1e}", "1e-5", difference)
+                for beam in (1, 4):
+                    count = compare_translations(folder, lines, beam)
+                    found = f"{count} of {len(lines)}"
+                    yield Figure(f"{family}: same translations with beam {beam}", found, same, count)
+            if "export" in parts:
+                work = Path(name) / f"{family}-work"
+                work.mkdir()
+                for to, count in train_and_export(folder, lines, work).items():
+                    found = f"{count} of {len(lines)}"
+                    yield Figure(f"{family}: {STEPS} steps, same translations in {to}", found, same, count)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=["import", "export"], default=["import", "export"])
+    print_figures("fine_tuning", figures(parser.parse_args().only))
+
+
+if __name__ == "__main__":
+    main()
