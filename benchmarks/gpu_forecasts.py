@@ -60,9 +60,14 @@ def measure_gpu_eta(corpora: Path = CORPORA) -> Iterator[Figure]:
         settings = (f"training.steps={ETA_STEPS}", f"evaluation.every={ETA_EVALUATE_EVERY}")
         run_forked(folder / "log", "train", ETA_RECIPE, "--data", data, "--out", folder / "run", *settings)
         events = RunFolder(folder / "run").events()
+    yield from judge_remaining_time(events, ETA_STEPS)
+
+
+def judge_remaining_time(events: Sequence[Event], steps: int) -> Iterator[Figure]:
+    """Compare the time left that was estimated early in a finished run with the time that the rest took."""
     ended_at_s = next(event.at_s for event in events if isinstance(event, RunEnded))
     for part, target in ((0.05, "10 %"), (0.2, "5 %")):
-        known = events_up_to(events, round(part * ETA_STEPS))
+        known = events_up_to(events, round(part * steps))
         left = estimate_remaining_time(build_history(known))
         assert left is not None
         took_s = ended_at_s - known[-1].at_s

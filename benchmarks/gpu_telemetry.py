@@ -15,19 +15,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from tests.model.counted_flops import count_by_torch
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.command_line import NO_EVALUATION
 from benchmarks.corpora import prepare_multi30k
 from benchmarks.forked_commands import call_forked
 from benchmarks.reporting import Figure
-from dragoman.batching.packed_batch import Batch, pack_sentences
 from dragoman.corpus.dataset import DataSet
 from dragoman.decoding.validation_scorer import make_scorer
 from dragoman.events import Event, StepDone
@@ -35,8 +33,6 @@ from dragoman.insight.flop_utilisation import describe_flop_utilisation
 from dragoman.insight.run_history import read_history
 from dragoman.launch import local_launcher
 from dragoman.model.architecture import Architecture
-from dragoman.model.dropout import draw_seeds, seed_dropout
-from dragoman.model.transformer import Transformer
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.telemetry.sensors import Sensors
@@ -51,7 +47,8 @@ PROFILED_STEPS = 20
 PROFILE_AT = 400
 """Steps before the profile. They are the ones to compare with: a profile slows down what follows."""
 COUNTED_PAIRS = 60
-SENSORS_S = 10.0
+SENSORS_S = 20.0
+"""Time for which the cost of the sensors is measured."""
 BeforeStep = Callable[[Trainer, int], None]
 
 
@@ -64,7 +61,7 @@ def measure_gpu_telemetry(corpora: Path) -> Iterator[Figure]:
             cost = on_s / off_s - 1
             text = f"{cost:+.2%} ({1000 * on_s:.3f} and {1000 * off_s:.3f} ms a step, {TURNS // 2} turns each)"
             yield Figure(f"{recipe}: steps with telemetry against steps without", text, "under 0.5 %", cost)
-        sensors = call_forked(_measure_sensors)
+        sensors = call_forked(measure_sensors)
         yield Figure("sensors: CPU time, of one core", f"{sensors:.3%}", "", sensors)
 
 
@@ -132,7 +129,8 @@ def _ignore(_recorder: EventRecorder, _event: Event) -> None:
     """Records nothing."""
 
 
-def _measure_sensors() -> float:
+def measure_sensors() -> float:
+    """CPU time of the sensors, as a part of one core."""
     sensors = Sensors("here", lambda _: None)
     started_cpu_s, started_at = time.process_time(), time.perf_counter()
     time.sleep(SENSORS_S)
@@ -195,21 +193,10 @@ def _union_s(spans: Sequence[tuple[float, float]]) -> float:
 
 
 def _flops_per_token(data: Path, recipe: str) -> float:
-    """Counted by torch over pairs of the corpus one by one, so that nothing is padded."""
+    """Counted by torch over pairs of the corpus."""
     dataset = DataSet(data)
-    # With dropout of attention weights, torch multiplies explicitly and recomputes nothing in the backward pass.
     settings = resolve(recipe, ["model.attention_dropout=0.1"]).settings
     architecture = Architecture(vocabulary=dataset.tokenizer.padded_vocab_size, **settings.model.model_dump())
-    model = Transformer(architecture).train()
-    draw_seeds(seed_dropout(model, torch.device("cpu")), run_seed=1, step=1)
     lengths = dataset.pairs("train").lengths()
     sample = [(int(source), int(target)) for source, target in lengths[:: len(lengths) // COUNTED_PAIRS]]
-    with FlopCounterMode(display=False) as counter:
-        for source, target in islice(sample, COUNTED_PAIRS):
-            packed = [pack_sentences([[5] * length]) for length in (source, target)]
-            loss, _ = model(Batch(packed[0], packed[1], torch.full((target,), 7)))
-            loss.backward()
-    counted = sample[:COUNTED_PAIRS]
-    # The counter does not know `addmm_`, with which the loss adds up the gradient of the output matrix.
-    output_gradient = sum(2 * target * architecture.vocabulary * architecture.d_model for _, target in counted)
-    return (counter.get_total_flops() + output_gradient) / sum(source + target for source, target in counted)
+    return count_by_torch(architecture, sample) / sum(source + target for source, target in sample)

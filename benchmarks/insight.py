@@ -43,9 +43,9 @@ from benchmarks.diagnosis_scores import judge_runs
 from benchmarks.gpu_checkpoints import measure_gpu_checkpoints
 from benchmarks.gpu_diagnosis_cases import TUNED_CASES, UNSEEN_CASES, measure_gpu_diagnoses
 from benchmarks.gpu_doctor import measure_gpu_doctor
-from benchmarks.gpu_forecasts import measure_gpu_eta, measure_gpu_forecasts
+from benchmarks.gpu_forecasts import judge_remaining_time, measure_gpu_eta, measure_gpu_forecasts
 from benchmarks.gpu_step_parts import PART_FIELDS, measure_gpu_parts, sum_outside_s
-from benchmarks.gpu_telemetry import measure_gpu_mfu, measure_gpu_telemetry
+from benchmarks.gpu_telemetry import measure_gpu_mfu, measure_gpu_telemetry, measure_sensors
 from benchmarks.host_runs import EQUAL_SHARES, THREE_HOSTS, HostLauncher, slow_down_links
 from benchmarks.long_log import measure_long_log
 from benchmarks.reporting import Figure, print_figures
@@ -55,13 +55,10 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.distributed import event_sync
 from dragoman.distributed.event_sync import EventSync
 from dragoman.event_log import EventLog
-from dragoman.events import Event, RunEnded, RunStarted, StepDone
+from dragoman.events import Event, RunEnded, RunStarted
 from dragoman.insight.report_writer import REPORT_FILE
-from dragoman.insight.run_history import build_history
-from dragoman.insight.time_and_cost import estimate_remaining_time
 from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
-from dragoman.telemetry.sensors import Sensors
 from dragoman.training.trainer import NORM_EVERY
 
 TWO_HOSTS = {"a": 0.9, "b": 0.9}
@@ -69,8 +66,7 @@ TWO_HOSTS = {"a": 0.9, "b": 0.9}
 LINK_RATES = ("50mbit", "100mbit", "1000mbit", None)
 OTHER_METHODS = ("bf16", "local")
 """Exchange methods that the doctor predicts besides plain."""
-SENSORS_S = 30.0
-"""Time for which the cost of the sensors is measured."""
+ETA_STEPS = 400
 ROUNDS = 20
 REPORT_STEPS = 100_000
 
@@ -199,19 +195,11 @@ def measure_slow_port(data: Path) -> Iterator[Figure]:
 
 def measure_eta(data: Path) -> Iterator[Figure]:
     """Estimated time left, early in a run, against the time that the rest took."""
-    settings = ("training.steps=400", "evaluation.every=20", "evaluation.bleu=true", "checkpoint.every=20")
+    settings = (f"training.steps={ETA_STEPS}", "evaluation.every=20", "evaluation.bleu=true", "checkpoint.every=20")
     with tempfile.TemporaryDirectory() as folder:
         train_locally(data, Path(folder) / "run", *settings)
         events = RunFolder(Path(folder) / "run").events()
-    ended_at_s = _time_of(events, RunEnded)
-    for fraction, target in ((0.05, "10 %"), (0.2, "5 %")):
-        # After the evaluation and the checkpoint that are due at that step.
-        index = next(i for i, event in enumerate(events) if isinstance(event, StepDone) and event.step > 400 * fraction)
-        known = events[:index]
-        left = estimate_remaining_time(build_history(known))
-        assert left is not None
-        error = left.total_s / (ended_at_s - known[-1].at_s) - 1
-        yield Figure(f"error of the estimated time left, at {fraction:.0%} of a run", f"{error:+.1%}", target, error)
+    yield from judge_remaining_time(events, ETA_STEPS)
 
 
 def measure_step_timing(data: Path) -> Iterator[Figure]:
@@ -247,22 +235,13 @@ def measure_telemetry(data: Path) -> Iterator[Figure]:
     norm_s = median_s(lambda: torch.nn.utils.get_total_norm(gradients), ROUNDS)
     costs = {
         "recording": recorded.steps_s / sum(step.step_s for step in recorded.steps),
-        "sensors": _measure_sensors(),
+        "sensors": measure_sensors(),
         "gradient noise": norm_s / NORM_EVERY / step_s,
         "event sync": _measure_event_sync_s() / event_sync.EVERY_S,
     }
     total = sum(costs.values())
     parts = ", ".join(f"{name} {cost:.3%}" for name, cost in costs.items())
     yield Figure("cost of all telemetry", f"{total:.2%} ({parts})", "under 1 %", total)
-
-
-def _measure_sensors() -> float:
-    """CPU time of the sensors, as a fraction of one core."""
-    sensors = Sensors("here", lambda _: None)
-    started_cpu_s, started_at = time.process_time(), time.perf_counter()
-    time.sleep(SENSORS_S)
-    sensors.close()
-    return (time.process_time() - started_cpu_s) / (time.perf_counter() - started_at)
 
 
 def _measure_event_sync_s() -> float:

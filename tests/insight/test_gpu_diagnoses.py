@@ -97,6 +97,10 @@ RUNS = {
     ),
     "hot": ({"gpu_step": BASE, "readings": {"throttled": ["heat"], "temperature_c": 90.0}}, {"throttled"}),
     "checkpoint-bound": ({"gpu_step": replace(BASE, stall_s=1.0), "evaluate_every": 60}, {"checkpoint-stalls"}),
+    "evaluation-bound, with slow checkpoints": (
+        {"gpu_step": replace(BASE, stall_s=0.4), "evaluate_every": 50},
+        {"evaluation"},
+    ),
     "evaluation-bound": ({"gpu_step": BASE, "evaluate_every": 50}, {"evaluation"}),
     "evaluation-bound after long compiling": (
         {"gpu_step": BASE, "evaluate_every": 50, "compile_s": 60.0},
@@ -114,6 +118,13 @@ def test_each_kind_of_run_on_a_gpu_gets_its_own_warning_and_no_other(kind):
     for answer in diagnose(history):
         assert answer.remedy
         assert answer.evidence
+
+
+def test_stalls_by_checkpoints_of_evaluations_are_due_to_the_evaluations():
+    [stalls] = diagnose(build_history(gpu_run(replace(BASE, stall_s=1.0), evaluate_every=60)))
+    assert "evaluation.every" in stalls.remedy
+    [evaluations] = diagnose(build_history(gpu_run(replace(BASE, stall_s=0.4), evaluate_every=50)))
+    assert "checkpoints of evaluations stalled" in evaluations.evidence[-1]
 
 
 @settings(max_examples=25)

@@ -30,8 +30,10 @@ def settings_of(policy: str):
     return resolve("modern", overrides).settings
 
 
-def run_until(step: int, policy: str, gain: float, floor: float, exponent: float, every: int = 300) -> RunHistory:
-    started = replace(STARTED, total_steps=TOTAL, settings=settings_of(policy).model_dump(mode="json"))
+def run_until(
+    step: int, policy: str, gain: float, floor: float, exponent: float, every: int = 300, total: int = TOTAL
+) -> RunHistory:
+    started = replace(STARTED, total_steps=total, settings=settings_of(policy).model_dump(mode="json"))
     done = [
         evaluation(number, loss_at(number, policy, gain, floor, exponent), None, STARTED.at_s + number)
         for number in range(every, step + 1, every)
@@ -49,6 +51,14 @@ def run_until(step: int, policy: str, gain: float, floor: float, exponent: float
 def test_the_range_holds_the_loss_after_the_decay(policy, gain, floor, exponent, part):
     forecast = forecast_loss(run_until(round(part * TOTAL), policy, gain, floor, exponent), TOTAL)
     assert forecast.low <= loss_at(TOTAL, policy, gain, floor, exponent) <= forecast.high
+    assert 0 <= forecast.low <= forecast.value <= forecast.high
+
+
+@pytest.mark.parametrize("policy", DECAYING)
+@pytest.mark.parametrize("total", [331, TOTAL, 1_000_000])
+@pytest.mark.parametrize("every", [1, 30])
+def test_the_beginning_of_a_run_of_any_length_has_a_forecast(policy, total, every):
+    forecast = forecast_loss(run_until(330, policy, 0.1, 1.5, 0.5, every, total), round(1.5 * 330))
     assert 0 <= forecast.low <= forecast.value <= forecast.high
 
 

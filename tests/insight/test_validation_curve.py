@@ -48,6 +48,15 @@ def test_no_loss_is_expected_below_zero(values):
     assert forecast is None or forecast.low <= forecast.value <= forecast.high
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.floats(0.1, 9)), min_size=3, max_size=12).map(sorted), st.floats(0, 60)
+)
+def test_points_at_the_same_step_give_a_forecast_or_none(points, to_step):
+    steps, values = zip(*points, strict=True)
+    forecast = extrapolate(steps, values, to_step)
+    assert forecast is None or forecast.low <= forecast.value <= forecast.high
+
+
 def test_a_forecast_that_was_wrong_before_has_a_wide_range():
     """A steep fall that slows down: what came before misled the earlier forecast."""
     values = [6.0, 5.9, 5.5, 4.5, 3.0, 2.5, 2.2, 2.0]

@@ -1,7 +1,7 @@
 """Diagnoses: what limits the speed of a run, and what went wrong in it. A healthy run has none."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
 from dragoman import events
@@ -48,7 +48,7 @@ def diagnose(history: RunHistory) -> list[Answer]:
     """All diagnoses of a run, the most severe first."""
     checks: tuple[Callable[[RunHistory], Iterator[Answer]], ...] = (
         _diverging, _drifted_replicas, _lost_workers, _failed_checkpoints, _straggler, _data_wait, _recompiling,
-        _checkpoint_stalls, _evaluation_time, _out_of_memory, _memory_almost_full, diagnose_gpus,
+        _pauses, _out_of_memory, _memory_almost_full, diagnose_gpus,
     )  # fmt: skip
     return [found for check in checks for found in check(history)]
 
@@ -215,41 +215,64 @@ def _recompiling(history: RunHistory) -> Iterator[Answer]:
         )
 
 
-def _checkpoint_stalls(history: RunHistory) -> Iterator[Answer]:
-    stall_s = sum(saved.stall_s for saved in history.checkpoints)
+def _pauses(history: RunHistory) -> Iterator[Answer]:
+    """Evaluations and checkpoints. Each evaluation also saves a checkpoint, whose stall is then due to it."""
+    evaluated = {done.step for done in history.evaluations}
+    saved_by_evaluation = [saved for saved in history.checkpoints if saved.step in evaluated]
+    other_checkpoints = [saved for saved in history.checkpoints if saved.step not in evaluated]
+    if evaluations := _evaluation_time(history, sum(saved.stall_s for saved in saved_by_evaluation)):
+        yield evaluations
+        yield from _checkpoint_stalls(history, other_checkpoints, "Save less often with checkpoint.every")
+    elif len(saved_by_evaluation) > len(other_checkpoints):
+        remedy = "Evaluate less often with evaluation.every, because each evaluation saves a checkpoint"
+        yield from _checkpoint_stalls(history, history.checkpoints, remedy)
+    else:
+        yield from _checkpoint_stalls(history, history.checkpoints, "Save less often with checkpoint.every")
+
+
+def _evaluation_time(history: RunHistory, stall_s: float) -> Answer | None:
+    """The diagnosis of evaluations whose checkpoints stalled training for some time; None if they are short."""
+    if len(history.evaluations) < MIN_EVALUATIONS:
+        return None
+    first, *others = history.evaluations  # The first one also prepares: on a GPU it captures the search.
+    evaluations_s = sum(done.evaluation_s for done in others)
+    run_s = max(evaluations_s, time_after_compiling(history) - first.evaluation_s)
+    if evaluations_s <= EVALUATION_LIMIT * run_s:
+        return None
+    evidence = [
+        f"{len(others)} evaluations took {span(evaluations_s)} of {span(run_s)}, without the first one and without "
+        "compiling"
+    ]
+    if stall_s > CHECKPOINT_STALL_LIMIT * run_s:
+        evidence.append(f"the checkpoints of evaluations stalled training for another {span(stall_s)}")
+    return Answer(
+        "evaluation",
+        "Do evaluations take much time?",
+        f"Yes: {percent(evaluations_s / run_s)} of the run.",
+        evidence,
+        remedy="Evaluate less often with evaluation.every, or translate fewer sentences with evaluation.sentences.",
+        is_warning=True,
+    )
+
+
+def _checkpoint_stalls(
+    history: RunHistory, checkpoints: Sequence[events.CheckpointSaved], fewer: str
+) -> Iterator[Answer]:
+    """The diagnosis of checkpoints; `fewer` says how to save fewer of them."""
+    stall_s = sum(saved.stall_s for saved in checkpoints)
     run_s = max(stall_s, time_after_compiling(history))
-    if len(history.checkpoints) > 1 and stall_s > CHECKPOINT_STALL_LIMIT * run_s:
-        last = history.checkpoints[-1]
+    if len(checkpoints) > 1 and stall_s > CHECKPOINT_STALL_LIMIT * run_s:
+        last = checkpoints[-1]
         bytes_per_s = last.size_bytes / max(last.write_s, 1e-9)
         yield Answer(
             "checkpoint-stalls",
             "Do checkpoints stall training?",
             f"Yes: {percent(stall_s / run_s)} of the time.",
             [
-                f"{len(history.checkpoints)} checkpoints stalled training for {span(stall_s)}",
+                f"{len(checkpoints)} checkpoints stalled training for {span(stall_s)}",
                 f"the last one, {size(last.size_bytes)}, was written at {size(bytes_per_s)}/s",
             ],
-            remedy="Save less often with checkpoint.every, or write to a faster disk.",
-            is_warning=True,
-        )
-
-
-def _evaluation_time(history: RunHistory) -> Iterator[Answer]:
-    if len(history.evaluations) < MIN_EVALUATIONS:
-        return
-    first, *others = history.evaluations  # The first one also prepares: on a GPU it captures the search.
-    evaluations_s = sum(done.evaluation_s for done in others)
-    run_s = max(evaluations_s, time_after_compiling(history) - first.evaluation_s)
-    if evaluations_s > EVALUATION_LIMIT * run_s:
-        yield Answer(
-            "evaluation",
-            "Do evaluations take much time?",
-            f"Yes: {percent(evaluations_s / run_s)} of the run.",
-            [
-                f"{len(others)} evaluations took {span(evaluations_s)} of {span(run_s)}, without the first one and "
-                "without compiling"
-            ],
-            remedy="Evaluate less often with evaluation.every, or translate fewer sentences with evaluation.sentences.",
+            remedy=f"{fewer}, or write to a faster disk.",
             is_warning=True,
         )
 

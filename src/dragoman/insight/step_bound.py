@@ -22,7 +22,7 @@ class StepBound:
     """The limit of a step, and the reason for it in a clause."""
 
     kind: BoundKind
-    """`computing` where arithmetic and memory cannot be told apart: on a CPU, or on a GPU in no table."""
+    """`computing` where arithmetic and memory cannot be distinguished: on a CPU, or on a GPU in no table."""
     share: float
     """Part of step time that it takes."""
     reason: str

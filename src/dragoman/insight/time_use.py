@@ -86,7 +86,7 @@ def _world_change_gaps_s(history: RunHistory, lost: Sequence[tuple[float, float]
     starts_s = [start for start, _ in (*history.session_spans_s, *lost)]
     ends_s = [span.at_s for span in history.spans]
     if ends_s != sorted(ends_s):
-        return  # Clocks of several machines: no gap can be told.
+        return  # Clocks of several machines differ: gaps between their times mean nothing.
     changes = [*history.incidents_of(events.WorkersLost), *history.incidents_of(events.WorldChanged)]
     for number in sorted({bisect_right(ends_s, change.at_s) for change in changes}):
         if 0 < number < len(ends_s):

@@ -58,7 +58,7 @@ def _earlier_error(steps: Sequence[float], values: Sequence[float], to_step: flo
     """Error of the forecast of the latest value, as far ahead as `to_step` is from it, or as the points allow."""
     last = steps[-1]
     known = max(MIN_FORECAST_POINTS, sum(step <= last * last / to_step for step in steps))
-    if known >= len(steps) or to_step <= last:
+    if known >= len(steps) or not steps[known - 1] < last < to_step:
         return 0.0
     earlier = _extrapolate(steps[:known], values[:known], last)
     if earlier is None:
