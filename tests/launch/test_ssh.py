@@ -53,6 +53,7 @@ def test_a_remote_command_is_quoted_for_the_shell():
         ("Timeout, server far not responding.", "not responding: check that it is up"),
         ("bash: line 1: /opt/python: No such file or directory", "set --python to an interpreter that has it (now"),
         ("/usr/bin/python3: No module named dragoman", "install Dragoman there"),
+        ("ModuleNotFoundError: No module named 'psutil'", "/opt/python -m pip install 'dragoman[train]'` there"),
         ("something else", "try `ssh far`"),
         ("", "try `ssh far`"),
     ],

@@ -119,6 +119,7 @@ _REMEDIES = (
         r"No module named '?dragoman|No such file|not found",
         "install Dragoman there, or set --python to an interpreter that has it (now {python})",
     ),
+    (r"No module named", "run `{python} -m pip install 'dragoman[train]'` there"),
 )
 
 
