@@ -9,12 +9,22 @@ def test_every_worker_gets_the_same_arguments():
     request = LaunchRequest(
         [Machine("b"), Machine("a")],
         "tiny",
-        Path("data"),
+        ["new", "old@0.3"],
         Path("run"),
         ["training.steps=3"],
         resolve("tiny", []).settings,
     )
-    assert request.arguments == ["train", "tiny", "--data", "data", "--out", "run", "training.steps=3"]
+    assert request.arguments == [
+        "train",
+        "tiny",
+        "--data",
+        "new",
+        "--data",
+        "old@0.3",
+        "--out",
+        "run",
+        "training.steps=3",
+    ]
     assert request.hosts == ["b", "a"]
     assert request.first == "b"
 

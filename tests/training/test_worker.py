@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from dragoman import event_log
+from dragoman.corpus.data_mixture import open_data
 from dragoman.errors import DragomanError
 from dragoman.event_log import EventLog
 from dragoman.events import PeakMeasured, RunEnded, RunStarted
@@ -44,6 +45,14 @@ def test_a_run_does_not_resume_on_another_data_set(data, tmp_path):
     open_run(run, tiny(), data)
     other = SimpleNamespace(manifest=SimpleNamespace(identity="other"))
     assert "was trained on another data set" in open_run(run, tiny(), other)
+
+
+def test_a_run_resumes_with_the_same_data_sets_and_weights_alone(data, old_data, tmp_path):
+    run, mixture = RunFolder(tmp_path / "run"), [str(data.path), f"{old_data.path}@0.3"]
+    open_run(run, tiny(), open_data(mixture))
+    assert open_run(run, tiny(), open_data(mixture)) is None
+    for other in (mixture[:1], mixture[::-1], [mixture[0], f"{old_data.path}@0.4"]):
+        assert "on several with other weights" in open_run(run, tiny(), open_data(other))
 
 
 def test_a_folder_that_is_not_a_run_is_refused(data, tmp_path):

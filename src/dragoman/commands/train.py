@@ -8,7 +8,10 @@ import typer
 
 def train(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe, or the path of a TOML file.", show_default=False)],
-    data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
+    data: Annotated[
+        list[str],
+        typer.Option("--data", help="A prepared data set, or several: --data new --data old@0.3.", show_default=False),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Run folder. Resumes if it exists.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
     workers: Annotated[
@@ -26,7 +29,7 @@ def train(
 
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
     """
-    from dragoman.corpus.dataset import DataSet
+    from dragoman.corpus.data_mixture import open_data
     from dragoman.decoding.validation_scorer import make_scorer
     from dragoman.distributed.cluster import launched_externally
     from dragoman.launch import local_launcher, scheduler_environment
@@ -36,7 +39,7 @@ def train(
     scheduler_environment.join_world()
     settings = resolve(recipe, overrides or []).settings
     if not launched_externally():  # There, workers report it together.
-        DataSet(data).pairs("valid")
+        open_data(data)
     count = workers or local_launcher.default_workers()
     job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
     reason = local_launcher.train(job, count, make_scorer)

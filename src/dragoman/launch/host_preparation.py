@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.code_version import dragoman_version
+from dragoman.corpus.data_mixture import parse_all
 from dragoman.errors import DragomanError
 from dragoman.launch.agents import Agents
 from dragoman.launch.launch_request import LaunchRequest, working_folder
@@ -136,7 +137,7 @@ def _probe(
     job = {
         "recipe": request.recipe,
         "overrides": list(request.overrides),
-        "data": str(request.data),
+        "data": list(request.data),
         "out": str(request.out),
         "elastic": request.elastic,
     }
@@ -149,8 +150,9 @@ def _probe(
 
 
 def _push(request: LaunchRequest, client: SshClient, folders: Mapping[str, str], view: SetupView) -> None:
-    """Copy the data set, and the recipe if it is a file."""
-    sources = [request.data, *([Path(request.recipe)] if Path(request.recipe).is_file() else [])]
+    """Copy the data sets, and the recipe if it is a file."""
+    recipe = Path(request.recipe)
+    sources = [*(part.path for part in parse_all(request.data)), *([recipe] if recipe.is_file() else [])]
     missing = [str(path) for path in sources if not path.exists()]
     if missing:
         raise DragomanError(f"--push: {' and '.join(missing)} does not exist on this machine. Check the path.")

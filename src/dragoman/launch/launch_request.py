@@ -14,7 +14,8 @@ class LaunchRequest:
 
     machines: Sequence[Machine]
     recipe: str
-    data: Path
+    data: Sequence[str]
+    """Arguments of `--data`."""
     out: Path
     overrides: Sequence[str]
     settings: Settings
@@ -26,7 +27,8 @@ class LaunchRequest:
     @property
     def arguments(self) -> list[str]:
         """Arguments of `dragoman` for each worker."""
-        return ["train", self.recipe, "--data", str(self.data), "--out", str(self.out), *self.overrides]
+        data = [argument for each in self.data for argument in ("--data", each)]
+        return ["train", self.recipe, *data, "--out", str(self.out), *self.overrides]
 
     @property
     def hosts(self) -> list[str]:

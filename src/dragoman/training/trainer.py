@@ -65,7 +65,7 @@ class Trainer:
         micro_batch_tokens = choose_micro_batch_tokens(settings, self._architecture, device, cluster.local_world_size)
         fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, device)
         loader = _make_loader(settings, data, micro_batch_tokens, fixed_sizes=fixed_sizes)
-        self._batches, self._lengths = BatchStream(loader), loader.lengths
+        self._batches, self._lengths = BatchStream(loader), loader.first_epoch_lengths()
         self._train_step = TrainStep(
             self._replica.model, loader, self._precision, settings.training, device, record, timer
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dragoman.corpus.data_mixture import DataArgument, open_data
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster, join_cluster
 from dragoman.distributed.process_group import WorkersLostError
@@ -41,7 +42,8 @@ class TrainingJob:
     """The settings, data set and run folder of `train`."""
 
     settings: Settings
-    data: Path
+    data: DataArgument | Sequence[DataArgument]
+    """The data set, or several: `DATA` or `DATA@WEIGHT`."""
     run: Path
     threads: int = 0
     """CPU threads of each worker; 0 leaves the choice to torch."""
@@ -101,11 +103,10 @@ def train_and_record(
         recorder.close()
 
 
-def _open_data(path: Path, cluster: Cluster) -> DataSet:
+def _open_data(arguments: DataArgument | Sequence[DataArgument], cluster: Cluster) -> DataSet:
     data, problem = None, None
     try:
-        data = DataSet(path)
-        data.pairs("valid")
+        data = open_data(arguments)
     except DragomanError as error:
         problem = str(error)
     _raise_together(problem, cluster)
@@ -137,8 +138,8 @@ def _open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
         earlier = read_json(run.config)
         if earlier["data"] != content["data"]:
             return (
-                f"{run.path} was trained on another data set: choose another --out, or pass the data set it was "
-                "started with."
+                f"{run.path} was trained on another data set, or on several with other weights: choose another --out, "
+                "or pass the --data it was started with."
             )
         changed = _changed_settings(settings_from_json(earlier["settings"]), settings)
         if changed:
