@@ -22,7 +22,7 @@ def shared_folder(factory: pytest.TempPathFactory, name: str, make: Callable[[Pa
             folder.mkdir()
             make(folder)
             for path in folder.rglob("*"):
-                if path.is_file():
+                if path.is_file() and not path.is_symlink():
                     path.chmod(0o444)
             made.touch()
     return folder

@@ -13,18 +13,10 @@ def test_every_worker_gets_the_same_arguments():
         Path("run"),
         ["training.steps=3"],
         resolve("tiny", []).settings,
+        also_evaluate=["news=a.en,a.de"],
     )
-    assert request.arguments == [
-        "train",
-        "tiny",
-        "--data",
-        "new",
-        "--data",
-        "old@0.3",
-        "--out",
-        "run",
-        "training.steps=3",
-    ]
+    options = ["--data", "new", "--data", "old@0.3", "--also-evaluate", "news=a.en,a.de", "--out", "run"]
+    assert request.arguments == ["train", "tiny", *options, "training.steps=3"]
     assert request.hosts == ["b", "a"]
     assert request.first == "b"
 

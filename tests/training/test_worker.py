@@ -1,12 +1,15 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from dragoman import event_log
 from dragoman.corpus.data_mixture import open_data
+from dragoman.corpus.dataset import text_files
 from dragoman.errors import DragomanError
 from dragoman.event_log import EventLog
-from dragoman.events import PeakMeasured, RunEnded, RunStarted
+from dragoman.events import EvaluationDone, PeakMeasured, RunEnded, RunStarted
+from dragoman.files import read_json
 from dragoman.run_folder import RunFolder
 from dragoman.training import worker
 from dragoman.training.worker import TrainingJob, check_shares, open_run
@@ -101,3 +104,19 @@ def test_a_run_that_another_process_trains_is_refused(job, monkeypatch):
     with pytest.raises(DragomanError, match="is being trained by another process"):
         train(job)
     log.close()
+
+
+def test_other_evaluation_sets_are_evaluated_recorded_and_part_of_the_configuration(job, data):
+    files = ",".join(map(str, text_files(data.path, "valid", data.languages)))
+    job = replace(job, also_evaluate=[f"again={files}"])
+    assert train(job) == "finished"
+    [done] = [event for event in RunFolder(job.run).events() if isinstance(event, EvaluationDone)]
+    assert done.sets["again"]["nll"] == done.nll
+    assert read_json(RunFolder(job.run).config)["also_evaluate"] == job.also_evaluate
+    assert train(replace(job, also_evaluate=())) == "finished", "they are no part of the run's identity"
+
+
+def test_nothing_is_written_if_an_evaluation_set_cannot_be_read(job):
+    with pytest.raises(DragomanError, match=r"--also-evaluate news: no\.en cannot be read"):
+        train(replace(job, also_evaluate=["news=no.en,no.de"]))
+    assert not job.run.exists()

@@ -68,7 +68,7 @@ def launch(
     request = LaunchRequest(
         machines=parse_hosts(hosts), recipe=given["recipe"], data=given["data"], out=given["out"],
         overrides=overrides, settings=resolve(given["recipe"], overrides).settings, push=push,
-        elastic=elastic,
+        also_evaluate=given["also_evaluate"] or [], elastic=elastic,
     )  # fmt: skip
     view = HostOutput(open_console(), request.settings)
     try:

@@ -17,6 +17,15 @@ def train(
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Workers on this machine (default: one per GPU, or one).")
     ] = None,
+    also_evaluate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--also-evaluate",
+            metavar="NAME=SOURCE,REFERENCE",
+            help="Evaluate on these files, too: news=news.en,news.de. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train a model, or resume an interrupted run.
 
@@ -28,8 +37,9 @@ def train(
         dragoman train tiny --data data/demo --out runs/tiny --workers 2
 
         dragoman train transformer-base --data data/wmt16 --out runs/base training.steps=100000
+
+        dragoman train small --data new --data old@0.3 --also-evaluate news=news.en,news.de --out runs/adapted
     """
-    from dragoman.corpus.data_mixture import open_data
     from dragoman.decoding.validation_scorer import make_scorer
     from dragoman.distributed.cluster import launched_externally
     from dragoman.launch import local_launcher, scheduler_environment
@@ -38,10 +48,10 @@ def train(
 
     scheduler_environment.join_world()
     settings = resolve(recipe, overrides or []).settings
-    if not launched_externally():  # There, workers report it together.
-        open_data(data)
     count = workers or local_launcher.default_workers()
-    job = TrainingJob(settings, data, out, local_launcher.worker_threads(count))
+    job = TrainingJob(settings, data, out, local_launcher.worker_threads(count), also_evaluate or ())
+    if not launched_externally():  # There, workers report it together.
+        job.open_texts()
     reason = local_launcher.train(job, count, make_scorer)
     if reason == "diverged":
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from dragoman.code_version import dragoman_version
 from dragoman.corpus.data_mixture import parse_all
+from dragoman.corpus.evaluation_set import parse_evaluation
 from dragoman.errors import DragomanError
 from dragoman.launch.agents import Agents
 from dragoman.launch.launch_request import LaunchRequest, working_folder
@@ -138,6 +139,7 @@ def _probe(
         "recipe": request.recipe,
         "overrides": list(request.overrides),
         "data": list(request.data),
+        "also_evaluate": list(request.also_evaluate),
         "out": str(request.out),
         "elastic": request.elastic,
     }
@@ -150,9 +152,13 @@ def _probe(
 
 
 def _push(request: LaunchRequest, client: SshClient, folders: Mapping[str, str], view: SetupView) -> None:
-    """Copy the data sets, and the recipe if it is a file."""
-    recipe = Path(request.recipe)
-    sources = [*(part.path for part in parse_all(request.data)), *([recipe] if recipe.is_file() else [])]
+    """Copy the data sets, the other sets to evaluate on, and the recipe if it is a file."""
+    recipe, evaluated = Path(request.recipe), map(parse_evaluation, request.also_evaluate)
+    sources = [
+        *(part.path for part in parse_all(request.data)),
+        *(path for files in evaluated for path in (files.source, files.reference)),
+        *([recipe] if recipe.is_file() else []),
+    ]
     missing = [str(path) for path in sources if not path.exists()]
     if missing:
         raise DragomanError(f"--push: {' and '.join(missing)} does not exist on this machine. Check the path.")

@@ -21,14 +21,17 @@ class LaunchRequest:
     settings: Settings
     """As this machine reads the recipe and the overrides."""
     push: bool = False
+    also_evaluate: Sequence[str] = ()
+    """Arguments of `--also-evaluate`."""
     elastic: bool = False
     """Whether the run continues without machines that are lost."""
 
     @property
     def arguments(self) -> list[str]:
         """Arguments of `dragoman` for each worker."""
-        data = [argument for each in self.data for argument in ("--data", each)]
-        return ["train", self.recipe, *data, "--out", str(self.out), *self.overrides]
+        options = [argument for each in self.data for argument in ("--data", each)]
+        options += [argument for each in self.also_evaluate for argument in ("--also-evaluate", each)]
+        return ["train", self.recipe, *options, "--out", str(self.out), *self.overrides]
 
     @property
     def hosts(self) -> list[str]:

@@ -6,11 +6,12 @@ world may have changed meanwhile.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dragoman.code_version import dragoman_version
 from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.evaluation_set import EvaluationSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.errors import DragomanError
@@ -40,24 +41,34 @@ class Fingerprint:
     dragoman: str
     settings: Mapping[str, Any]
     """Values by `section.name`."""
+    evaluation_sets: Mapping[str, str] = field(default_factory=dict)
+    """Identities of the sets of `--also-evaluate`, by name."""
 
     @classmethod
-    def of(cls, settings: Settings, data: DataSet) -> "Fingerprint":
+    def of(cls, settings: Settings, data: DataSet, other_sets: Sequence[EvaluationSet] = ()) -> "Fingerprint":
         values = {
             f"{section}.{name}": value
             for section, part in settings.model_dump(mode="json").items()
             for name, value in part.items()
             if section not in PREPARATION_SECTIONS and f"{section}.{name}" not in OWN_SETTINGS
         }
-        return cls(data.manifest.identity, dragoman_version(), values)
+        identities = {each.name: each.identity for each in other_sets}
+        return cls(data.manifest.identity, dragoman_version(), values, identities)
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """Each difference from another worker's, as a phrase."""
         found = [] if self.data == other.data else [f"data set {self.data[:12]}, not {other.data[:12]}"]
         if self.dragoman != other.dragoman:
             return [*found, f"Dragoman {self.dragoman}, not {other.dragoman}"]  # It may have other settings, too.
+        if self.evaluation_sets != other.evaluation_sets:
+            own, others = (_list_sets(each.evaluation_sets) for each in (self, other))
+            found.append(f"--also-evaluate {own}, not {others}")
         keys = [key for key, value in self.settings.items() if value != other.settings[key]]
         return [*found, *(f"{key} = {self.settings[key]}, not {other.settings[key]}" for key in keys)]
+
+
+def _list_sets(identities: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({identity[:12]})" for name, identity in identities.items()) or "of no set"
 
 
 def require_equal(cluster: Cluster, own: Fingerprint) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from dragoman.corpus.data_mixture import DataArgument, open_data
 from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.evaluation_set import EvaluationSet, read_evaluation_sets
 from dragoman.distributed.cluster import Cluster, join_cluster
 from dragoman.distributed.process_group import WorkersLostError
 from dragoman.errors import EXIT_DIVERGED, EXIT_WORKERS_LOST, DragomanError
@@ -47,6 +48,13 @@ class TrainingJob:
     run: Path
     threads: int = 0
     """CPU threads of each worker; 0 leaves the choice to torch."""
+    also_evaluate: Sequence[str] = ()
+    """Other sets to evaluate on: `NAME=SOURCE,REFERENCE`."""
+
+    def open_texts(self) -> tuple[DataSet, list[EvaluationSet]]:
+        """Open the data, and read the other sets to evaluate on. Raises one error with all problems of the data, or of the sets."""
+        data = open_data(self.data)
+        return data, read_evaluation_sets(self.also_evaluate, data.tokenizer)
 
 
 def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
@@ -68,11 +76,11 @@ def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> s
 
 
 def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
-    data = _open_data(job.data, cluster)
-    require_equal(cluster, Fingerprint.of(job.settings, data))  # Before anything is written.
+    data, other_sets = _open_texts(job, cluster)
+    require_equal(cluster, Fingerprint.of(job.settings, data, other_sets))  # Before anything is written.
     run = RunFolder(job.run)
     check_shares(job.settings, cluster.workers)
-    problem = open_run(run, job.settings, data)
+    problem = open_run(run, job.settings, data, job.also_evaluate)
     log = EventLog(run.events_of(cluster.worker)) if problem is None else None
     if log is not None and not log.lock():
         problem = f"{run.path} is being trained by another process: wait until it ends, or choose another --out."
@@ -80,7 +88,7 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
     assert log is not None
     scorer = make_scorer(job.settings, data)
     recorder = EventRecorder(run, log, cluster, lambda: open_sinks(job.settings))
-    return train_and_record(job.settings, data, run, cluster, scorer, recorder, stop)
+    return train_and_record(job.settings, data, run, cluster, scorer, recorder, stop, other_sets)
 
 
 def train_and_record(
@@ -91,6 +99,7 @@ def train_and_record(
     scorer: TranslationScorer,
     recorder: EventRecorder,
     stop: StopSignal,
+    other_sets: Sequence[EvaluationSet] = (),
 ) -> str:
     """Train, and record all events of it. Closes the recorder. Returns the reason why the run ended."""
     if cluster.device.type == "cuda":
@@ -98,20 +107,21 @@ def train_and_record(
         torch.set_num_threads(1)
     try:
         recorder.log(measure_peak(Precision.choose(settings, cluster.device).dtype, cluster.device))
-        return Trainer(settings, data, run, cluster, scorer, recorder.record, recorder.event_sync).train(stop)
+        trainer = Trainer(settings, data, run, cluster, scorer, recorder.record, recorder.event_sync, other_sets)
+        return trainer.train(stop)
     finally:
         recorder.close()
 
 
-def _open_data(arguments: DataArgument | Sequence[DataArgument], cluster: Cluster) -> DataSet:
-    data, problem = None, None
+def _open_texts(job: TrainingJob, cluster: Cluster) -> tuple[DataSet, list[EvaluationSet]]:
+    opened, problem = None, None
     try:
-        data = open_data(arguments)
+        opened = job.open_texts()
     except DragomanError as error:
         problem = str(error)
     _raise_together(problem, cluster)
-    assert data is not None
-    return data
+    assert opened is not None
+    return opened
 
 
 def _raise_together(problem: str | None, cluster: Cluster) -> None:
@@ -122,18 +132,20 @@ def _raise_together(problem: str | None, cluster: Cluster) -> None:
             raise DragomanError(found if None not in problems else f"Worker {member.worker} on {member.host}: {found}")
 
 
-def open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
+def open_run(run: RunFolder, settings: Settings, data: DataSet, also_evaluate: Sequence[str] = ()) -> str | None:
     """Create the run folder, or check that its run can resume with these settings. Returns the problem, if any."""
     try:
         run.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(run.path.parent):  # All workers of a machine do this at the same time.
-            return _open_run(run, settings, data)
+            return _open_run(run, settings, data, also_evaluate)
     except OSError as error:
         return f"{run.path} cannot be written ({error.strerror}): free space there, or choose another --out."
 
 
-def _open_run(run: RunFolder, settings: Settings, data: DataSet) -> str | None:
-    content = {"settings": settings.model_dump(mode="json"), "data": data.manifest.identity}
+def _open_run(run: RunFolder, settings: Settings, data: DataSet, also_evaluate: Sequence[str]) -> str | None:
+    content: dict[str, Any] = {"settings": settings.model_dump(mode="json"), "data": data.manifest.identity}
+    if also_evaluate:
+        content["also_evaluate"] = list(also_evaluate)
     if run.config.exists():
         earlier = read_json(run.config)
         if earlier["data"] != content["data"]:
