@@ -52,7 +52,7 @@ class TrainingJob:
     """Other sets to evaluate on: `NAME=SOURCE,REFERENCE`."""
 
     def open_texts(self) -> tuple[DataSet, list[EvaluationSet]]:
-        """Open the data, and read the other sets to evaluate on. Raises one error with all problems of the data, or of the sets."""
+        """Open the data, and read the other sets to evaluate on."""
         data = open_data(self.data)
         return data, read_evaluation_sets(self.also_evaluate, data.tokenizer)
 
