@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,7 +43,7 @@ def doctor(
         str, typer.Option("--hosts", help="Machines to measure, as for launch (default: this one).", show_default=False)
     ] = "localhost",
     data: Annotated[
-        list[str] | None,
+        list[Path] | None,
         typer.Option("--data", help="Benchmark with this data set's sentence lengths (default: news-like)."),
     ] = None,
     quick: Annotated[

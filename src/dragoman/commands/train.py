@@ -9,8 +9,13 @@ import typer
 def train(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe, or the path of a TOML file.", show_default=False)],
     data: Annotated[
-        list[str],
-        typer.Option("--data", help="A prepared data set, or several: --data new --data old@0.3.", show_default=False),
+        list[Path],
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="Prepared data set; several with weights: --data new --data old@0.3.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Run folder. Resumes if it exists.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
