@@ -48,7 +48,7 @@ def measure_open(lengths: np.ndarray) -> Figure:
         for shard, part in enumerate(np.array_split(lengths, SHARDS)):
             write_shard(Path(folder), shard, [np.zeros(int(part.sum()), np.uint16)], part)
         started_at = time.perf_counter()
-        opened = Pairs(Path(folder), np.dtype(np.uint16))
+        opened = Pairs.open(Path(folder), np.dtype(np.uint16))
         open_ms = 1000 * (time.perf_counter() - started_at)
         assert len(opened) == len(lengths)
     return Figure(f"opening a data set of {len(lengths):,} pairs", f"{open_ms:.1f} ms", "under 50 ms", open_ms)

@@ -5,6 +5,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 
 from dragoman.corpus import demo
 from dragoman.corpus.catalog import Corpus
-from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.dataset import TOKENIZER_FILE, DataSet
 from dragoman.corpus.preparation import prepare
 from dragoman.corpus.sources import Languages, Source
+from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.recipe import resolve
 
 from .shared_folder import shared_folder
@@ -118,12 +120,21 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
     return DataSet(shared_folder(tmp_path_factory, "small", make_data) / "data")
 
 
-def make_data(folder: Path) -> None:
-    prepare(make_corpus(folder), folder / "data", resolve(None, ["tokenizer.vocabulary_size=400"]).settings, workers=1)
+@pytest.fixture(scope="session")
+def old_data(tmp_path_factory: pytest.TempPathFactory, data: DataSet) -> DataSet:
+    """Another one of other pairs, with the same tokenizer."""
+    make = partial(make_data, seed=5, tokenizer=data.path / TOKENIZER_FILE)
+    return DataSet(shared_folder(tmp_path_factory, "old", make) / "data")
 
 
-def make_corpus(folder: Path) -> Corpus:
-    generated = demo.generate(1500, seed=2, valid=60, test=1)
+def make_data(folder: Path, seed: int = 2, tokenizer: Path | None = None) -> None:
+    settings = resolve(None, ["tokenizer.vocabulary_size=400"]).settings
+    loaded = None if tokenizer is None else Tokenizer.load(tokenizer)
+    prepare(make_corpus(folder, seed), folder / "data", settings, workers=1, tokenizer=loaded)
+
+
+def make_corpus(folder: Path, seed: int = 2) -> Corpus:
+    generated = demo.generate(1500, seed=seed, valid=60, test=1)
     for name, pairs in (("train", generated.train), ("valid", generated.valid)):
         (folder / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
     train, valid = (Source(name, (folder / f"{name}.tsv",), "tsv") for name in ("train", "valid"))

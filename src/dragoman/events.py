@@ -275,6 +275,8 @@ class EvaluationDone(Event):
     evaluation_s: float
     samples: list[dict[str, str]]
     """Sample sentences: source, reference, translation."""
+    sets: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """Scores on the sets of `--also-evaluate` by name: loss, nll, bleu, chrf and target_tokens; None if not finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,6 +328,8 @@ class CheckpointsAveraged(Event):
     nll: float
     bleu: float | None
     chrf: float | None
+    sets: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """Scores on the sets of `--also-evaluate`, as of an evaluation."""
     averaging_s: float = 0.0
     """Time of averaging and evaluation."""
 

@@ -106,20 +106,23 @@ class TrainedRun:
 
 def train(
     recipe: str,
-    data: PathLike,
+    data: PathLike | Sequence[PathLike],
     out: PathLike,
     *,
     settings: Overrides = (),
     start: PathLike | None = None,
     workers: int | None = None,
+    also_evaluate: Sequence[str] = (),
 ) -> TrainedRun:
     """Train a model on this machine, or resume the run at `out`.
 
-    `start` is a model whose weights the run begins with. `workers` processes train together (default: one per GPU, or
-    one). Several are started as new Python processes: a script that trains with them needs the usual
-    `if __name__ == "__main__":`. Ctrl-C, or the stop button of a notebook, finishes the step and saves a checkpoint.
+    `data` is a data set, or several with weights: `["new", "old@0.3"]`. `start` is a model whose weights the run begins
+    with. `also_evaluate` names other sets to evaluate on: `["news=news.en,news.de"]`.
+
+    `workers` processes train together (default: one per GPU, or one). Several are started as new Python processes: a
+    script that trains with them needs the usual `if __name__ == "__main__":`. Ctrl-C, or the stop button of a notebook,
+    finishes the step and saves a checkpoint.
     """
-    from dragoman.corpus.dataset import DataSet
     from dragoman.decoding.model_choice import find_model
     from dragoman.decoding.validation_scorer import make_scorer
     from dragoman.distributed.cluster import launched_externally
@@ -131,13 +134,12 @@ def train(
     scheduler_environment.join_world()
     resolved = resolve(recipe, settings)
     model = None if start is None else StartModel(find_model(Path(start)), resolved.given)
+    count = workers or local_launcher.default_workers()
+    job = TrainingJob(resolved.settings, data, Path(out), local_launcher.worker_threads(count), model, also_evaluate)
     if not launched_externally():  # There, workers report it together.
-        dataset = DataSet(Path(data))
-        dataset.pairs("valid")
+        dataset, _ = job.open_texts()
         if model is not None:
             model.open(resolved.settings, dataset)
-    count = workers or local_launcher.default_workers()
-    job = TrainingJob(resolved.settings, Path(data), Path(out), local_launcher.worker_threads(count), model)
     return TrainedRun(Path(out), local_launcher.train(job, count, make_scorer))
 
 

@@ -23,6 +23,15 @@ def test_every_pair_occurs_once_per_epoch(lengths, tokens, seed, epoch):
     assert sorted(seen) == list(range(len(lengths)))
 
 
+@given(lengths_of_pairs, st.integers(60, 400), st.integers(0, 9), st.data())
+def test_chosen_pairs_occur_as_often_as_they_were_chosen(lengths, tokens, seed, data):
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=400)), np.int32)
+    plan = plan_epoch(lengths, tokens, seed, 0, chosen)
+    batches = [plan[position] for position in range(len(plan))]
+    assert sorted(np.concatenate(batches)) == sorted(chosen)
+    assert all(lengths[batch].sum(axis=0).max() <= tokens for batch in batches)
+
+
 @given(lengths_of_pairs, st.integers(60, 400), st.integers(0, 9))
 def test_no_batch_exceeds_its_budget_on_either_side(lengths, tokens, seed):
     plan = plan_epoch(lengths, tokens, seed, epoch=0)
@@ -126,6 +135,11 @@ def test_invalid_shares_are_refused(shares):
 def test_a_token_budget_below_the_longest_sentence_is_refused():
     with pytest.raises(DragomanError, match=r"batch.tokens = 96 .*\(140 tokens\): raise it"):
         plan_epoch(np.array([[3, 140]], np.int32), 96, seed=0, epoch=0)
+
+
+def test_a_token_budget_below_the_longest_sentence_is_refused_even_if_another_epoch_has_it():
+    with pytest.raises(DragomanError, match=r"batch.tokens = 96 .*\(140 tokens\): raise it"):
+        plan_epoch(np.array([[3, 140], [5, 5]], np.int32), 96, seed=0, epoch=0, chosen=np.array([1], np.int32))
 
 
 def test_an_empty_data_set_is_refused():

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.batching.data_loader import BatchStream, DataLoader, Position
+from dragoman.corpus.data_mixture import open_data
 from dragoman.corpus.shards import OFFSET_DTYPE, Pairs
 from dragoman.errors import DragomanError
 
@@ -55,6 +56,26 @@ def test_workers_split_a_batch_and_agree_on_its_tokens(data):
         assert whole.target_tokens == sum(
             micro_batch.labels.numel() for part in (first, second) for micro_batch in part.micro_batches
         )
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["0.05", "0.3", "1.7"]), st.lists(st.floats(0.1, 10), min_size=1, max_size=4), st.integers(0, 3),
+    st.integers(0, 5), st.booleans(),
+)  # fmt: skip
+def test_the_batches_of_a_mixture_are_the_same_for_any_workers_and_from_any_position(
+    data, old_data, weight, shares, epoch, batch, fixed_sizes
+):
+    def loader() -> DataLoader:
+        pairs = open_data([data.path, f"{old_data.path}@{weight}"]).pairs("train")
+        return DataLoader(pairs, data.tokenizer, 3000, 1, 3000, fixed_sizes=fixed_sizes)
+
+    from_start = loader().batches(Position(), [1.0], 0)
+    whole = next(each for each in from_start if each.position == Position(epoch, batch))
+    parts = [next(loader().batches(Position(epoch, batch), shares, rank)) for rank in range(len(shares))]
+    assert sorted(np.concatenate([part.pairs for part in parts])) == sorted(whole.pairs)
+    assert {part.target_tokens for part in parts} == {whole.target_tokens}
+    assert {part.next_position for part in parts} == {whole.next_position}
 
 
 @pytest.mark.parametrize("micro_batch_tokens", [1, 40, 120, 10**6])
@@ -137,7 +158,7 @@ def test_micro_batches_of_fixed_size_have_little_padding(data, micro_batch_token
 def test_a_data_set_without_pairs_is_an_error(data, tmp_path, fixed_sizes):
     np.zeros(1, OFFSET_DTYPE).tofile(tmp_path / "00000.offsets")
     np.zeros(1, np.uint16).tofile(tmp_path / "00000.tokens")
-    pairs = Pairs(tmp_path, np.dtype(np.uint16))
+    pairs = Pairs.open(tmp_path, np.dtype(np.uint16))
     with pytest.raises(DragomanError, match="no training pairs"):
         list(DataLoader(pairs, data.tokenizer, 300, 1, 300, fixed_sizes=fixed_sizes).batches(Position(), [1.0], 0))
 

@@ -27,7 +27,7 @@ def test_pairs_are_read_as_written(tmp_path_factory, shards):
         return
     for index, shard in enumerate(filter(None, shards)):
         write_pairs(folder, index, shard)
-    pairs = Pairs(folder, UINT16)
+    pairs = Pairs.open(folder, UINT16)
     assert len(pairs) == len(written)
     assert [tuple(side.tolist() for side in pairs[i]) for i in range(len(pairs))] == written
     assert pairs.lengths().tolist() == [[len(source), len(target)] for source, target in written]
@@ -48,7 +48,7 @@ def test_gathering_permutes_whole_pairs(sentences, random):
 
 def test_an_empty_folder_is_reported_with_a_remedy(tmp_path):
     with pytest.raises(DragomanError, match="no shards: prepare"):
-        Pairs(tmp_path, UINT16)
+        Pairs.open(tmp_path, UINT16)
 
 
 @pytest.mark.parametrize("suffix", ["tokens", "offsets"])
@@ -57,11 +57,11 @@ def test_truncated_files_are_reported(tmp_path, suffix):
     file = tmp_path / f"00000.{suffix}"
     file.write_bytes(file.read_bytes()[: -8 if suffix == "offsets" else -2])
     with pytest.raises(DragomanError, match=r"00000\.\* are truncated: prepare"):
-        Pairs(tmp_path, UINT16)
+        Pairs.open(tmp_path, UINT16)
 
 
 def test_a_missing_token_file_is_reported(tmp_path):
     write_pairs(tmp_path, 0, [([1], [2])])
     (tmp_path / "00000.tokens").unlink()
     with pytest.raises(DragomanError, match=r"damaged .*00000.tokens"):
-        Pairs(tmp_path, UINT16)
+        Pairs.open(tmp_path, UINT16)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dragoman.corpus.data_mixture import open_data
 from dragoman.doctor import measure_and_estimate
 from dragoman.doctor.measure_and_estimate import ASSUMED_LINK, assess, benchmark_request, step_conditions
 from dragoman.doctor.measurements import BenchmarkRequest, Measurements, StepBenchmark
@@ -100,8 +101,16 @@ def test_a_data_set_gives_its_vocabulary_and_lengths(data):
     request = benchmark_request(data, "tiny", ["a=1"])
     assert request.overrides == ["a=1", f"tokenizer.vocabulary_size={data.tokenizer.padded_vocab_size}"]
     lengths = data.pairs("train").lengths()
-    assert (request.pairs, request.data) == (len(lengths), str(data.path.resolve()))
+    assert (request.pairs, request.data) == (len(lengths), [str(data.path.resolve())])
     assert max(map(max, request.lengths)) == lengths.max(), "the longest sentence limits what fits into a batch"
+
+
+def test_several_data_sets_give_the_lengths_of_an_epoch(data, old_data):
+    mixed = open_data([data.path, f"{old_data.path}@0.5"])
+    request = benchmark_request(mixed, "tiny", [])
+    assert request.pairs == len(data.pairs("train")) + len(old_data.pairs("train")) // 2
+    assert request.data == mixed.arguments
+    assert max(map(max, request.lengths)) == mixed.pairs("train").lengths().max()
 
 
 def assessed(monkeypatch, *benchmarks: StepBenchmark, questions=()):

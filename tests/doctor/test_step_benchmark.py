@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.corpus.data_mixture import open_data
 from dragoman.doctor import step_benchmark, step_windows
 from dragoman.doctor.measure_and_estimate import benchmark_request
 from dragoman.doctor.measurements import BenchmarkRequest
@@ -75,6 +76,11 @@ def test_a_data_set_gives_sentences_and_the_tokens_of_a_step(data):
     lengths = data.pairs("train").lengths()
     per_pair = lengths.sum() / len(lengths)
     assert per_pair < found.step_tokens <= 400
+
+
+def test_several_data_sets_are_benchmarked_as_one(data, old_data):
+    found = benchmark(tiny(), open_data([data.path, f"{old_data.path}@0.3"]), quick=True)
+    assert 200 < found.step_tokens <= 400
 
 
 def test_nothing_of_the_trial_run_is_left(tmp_path, monkeypatch):

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from dragoman.errors import DragomanError
+from dragoman.events import EvaluationDone
 from dragoman.insight.report_writer import describe_time_use, read_report, to_markdown, write_html
 
 from .synthetic_runs import synthetic_run, untested, write_run
@@ -24,6 +27,18 @@ def test_markdown_has_all_answers_and_evaluations(tmp_path):
     assert text.startswith("# synthetic\n")
     assert all(f"### {answer['question']}" in text for answer in summary["answers"])
     assert "| 300 |" in text
+
+
+def test_markdown_has_the_scores_on_each_evaluation_set(tmp_path):
+    news = {"news": {"loss": 2.5, "nll": 2.25, "bleu": 20.5, "chrf": None, "target_tokens": 90}}
+    recorded = [replace(each, sets=news) if isinstance(each, EvaluationDone) else each for each in synthetic_run(80)]
+    text = to_markdown(read_report([write_run(tmp_path / "run", recorded)], untested))
+    assert "## Evaluation sets" in text
+    assert "| news | last | 80 | 2.250 | 20.5 | - |" in text
+    assert "| validation | first | 40 |" in text
+    assert "## Evaluation sets" not in to_markdown(
+        read_report([write_run(tmp_path / "one", synthetic_run(80))], untested)
+    )
 
 
 def test_markdown_opens_with_the_three_sentences(tmp_path):

@@ -9,12 +9,14 @@ def test_every_worker_gets_the_same_arguments():
     request = LaunchRequest(
         [Machine("b"), Machine("a")],
         "tiny",
-        Path("data"),
+        ["new", "old@0.3"],
         Path("run"),
         ["training.steps=3"],
         resolve("tiny", []).settings,
+        also_evaluate=["news=a.en,a.de"],
     )
-    assert request.arguments == ["train", "tiny", "--data", "data", "--out", "run", "training.steps=3"]
+    options = ["--data", "new", "--data", "old@0.3", "--also-evaluate", "news=a.en,a.de", "--out", "run"]
+    assert request.arguments == ["train", "tiny", *options, "training.steps=3"]
     assert request.hosts == ["b", "a"]
     assert request.first == "b"
 

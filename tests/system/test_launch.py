@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.corpus.dataset import text_files
 from dragoman.errors import EXIT_RESUMABLE
-from dragoman.events import CheckpointSaved, PeakMeasured, RunEnded, RunStarted, StepDone
+from dragoman.events import CheckpointSaved, EvaluationDone, PeakMeasured, RunEnded, RunStarted, StepDone
 from dragoman.run_folder import RunFolder
 
 from ..processes import losses, train
@@ -111,6 +112,31 @@ def test_without_a_shared_disk_a_killed_worker_is_restarted_and_losses_equal_tho
     for host, other in (("a", 1), ("b", 0)):
         synced = RunFolder(homes[host].folder / "run").events(other)
         assert any(isinstance(event, PeakMeasured) for event in synced), f"{host} has the events of worker {other}"
+
+
+def test_several_data_sets_and_an_evaluation_set_are_pushed_and_give_the_losses_of_one_machine(
+    homes, data, old_data, tmp_path
+):
+    home = tmp_path / "home"
+    for name, each in (("data", data), ("old", old_data)):
+        shutil.copytree(each.path, home / name)
+    for file, language in zip(text_files(old_data.path, "valid", data.languages), ("en", "de"), strict=True):
+        shutil.copy(file, home / f"news.{language}")
+    mixed = ("--data", "old@0.3", "--also-evaluate", "news=news.en,news.de", *QUIET)
+    here = {"env": {**os.environ, "HOME": str(home)}, "cwd": home, "text": True, "capture_output": True}
+    options = ("--push", "--ssh-config", str(homes.ssh_config))
+    launched = subprocess.run(command("a,b", "data", *mixed, options=options), check=False, timeout=120, **here)
+    assert launched.returncode == 0, launched.stdout + launched.stderr
+    assert "Copying old to b" in launched.stdout
+    alone = [sys.executable, "-m", "dragoman", "train", "tiny", "--data", "data", "--out", "whole", *TINY, *mixed]
+    subprocess.run(alone, check=True, **here)
+    assert losses(homes["a"].folder / "run") == pytest.approx(losses(home / "whole"), rel=1e-4)
+    evaluations = [
+        [event.sets["news"]["nll"] for event in RunFolder(run).events() if isinstance(event, EvaluationDone)]
+        for run in (home / "whole", homes["a"].folder / "run", homes["b"].folder / "run")
+    ]
+    assert evaluations[0]
+    assert evaluations[1:] == [pytest.approx(evaluations[0], rel=1e-4)] * 2
 
 
 def test_ctrl_c_saves_and_the_run_resumes_on_a_host_that_does_not_have_it(homes, data):

@@ -83,6 +83,27 @@ def test_run_killed_several_times_has_bitwise_identical_losses(data, tmp_path, u
     assert starts[-1] > 0
 
 
+def test_mixed_data_sets_give_the_same_losses_with_one_worker_and_after_kills(data, old_data, tmp_path):
+    options = ("--data", f"{old_data.path}@0.3", "batch.tokens=4000", *EXACT_SETTINGS, "checkpoint.every=7")
+    runs = [tmp_path / name for name in ("one", "two", "killed")]
+    for workers, run in zip((1, 2), runs, strict=False):
+        train(data.path, run, *options, workers=workers)
+    for kill in range(2):
+        process = start(data.path, runs[2], *options)
+        wait_for_steps(runs[2], (kill + 1) * 15, process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    train(data.path, runs[2], *options)
+    one, two, killed = map(losses, runs)
+    assert len(one) == 50
+    assert two == pytest.approx(one, rel=1e-4)
+    assert killed == two
+    steps = [event for event in RunFolder(runs[1]).events() if isinstance(event, StepDone)]
+    assert steps[-1].epoch > 1
+    pairs = sum(step.pairs for step in steps if step.epoch == 0)
+    assert pairs == len(data.pairs("train")) + int(0.3 * len(old_data.pairs("train")))
+
+
 def test_killed_worker_is_restarted_and_losses_are_identical(data, tmp_path, uninterrupted_losses):
     process = start(data.path, tmp_path / "run", *RESUME_SETTINGS)
     wait_for_steps(tmp_path / "run", 25, process)

@@ -109,6 +109,20 @@ def test_several_runs_open_with_their_comparison(page, report):
     expect(page.locator("#reset-zoom")).to_be_hidden()
 
 
+def test_evaluation_sets_are_shown_side_by_side(page, tmp_path):
+    news = {"news": {"loss": 2.5, "nll": 2.25, "bleu": 20.5, "chrf": None, "target_tokens": 90}}
+    recorded = [replace(each, sets=news) if isinstance(each, EvaluationDone) else each for each in synthetic_run(200)]
+    path, run = tmp_path / "report.html", write_run(tmp_path / "run", recorded)
+    path.write_text(render(**summarize_runs([run], [build_history(recorded)], recorded[-1].at_s, untested)))
+    page.goto(path.as_uri())
+    rows = [row.split("\t") for row in page.locator("#evaluation-sets tbody tr").all_inner_texts()]
+    assert [row[:3] for row in rows if row[1] == "last"] == [["validation", "last", "200"], ["news", "last", "200"]]
+    assert rows[-1][3:] == ["2.250", "20.5", "-"]
+    for chart in ("Loss (nats per target token)", "BLEU"):
+        legend = page.locator(".chart", has=page.locator(f"h3:text-is('{chart}')")).locator(".legend")
+        expect(legend).to_contain_text("news")
+
+
 def test_the_keyboard_shows_values_and_zooms(page, report):
     page.goto(report)
     chart = page.locator("#curves .chart").first

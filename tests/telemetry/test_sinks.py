@@ -62,6 +62,33 @@ def test_without_a_terminal_there_are_plain_lines():
     assert text.count("valid loss") == 1
 
 
+NEWS = {"news": {"loss": 2.5, "nll": 2.25, "bleu": 20.5, "chrf": None, "target_tokens": 90}}
+
+
+def test_other_evaluation_sets_are_printed_below_the_validation_set_in_the_same_columns():
+    lines = printed(step(1), replace(evaluation(20), sets=NEWS)).splitlines()
+    header = next(number for number, line in enumerate(lines) if "valid loss" in line)
+    heads, valid, news = lines[header : header + 3]
+    assert news.split() == ["news", "2.250", "9.49", "20.5", "-"]
+    for text in ("1.250", "31.4"):
+        ends = heads.index("valid loss") + len("valid loss") if text == "1.250" else heads.index("BLEU") + len("BLEU")
+        assert valid.index(text) + len(text) == ends
+    assert news.index("2.250") + 5 == heads.index("valid loss") + len("valid loss")
+    assert news.index("20.5") + 4 == heads.index("BLEU") + len("BLEU")
+
+
+def test_tensorboard_has_the_other_evaluation_sets_beside_the_validation_set(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    sink = TensorBoardSink(tmp_path, first_step=0)
+    sink.record(replace(evaluation(20), sets=NEWS))
+    sink.close()
+    board = EventAccumulator(str(tmp_path))
+    board.Reload()
+    assert {tag for tag in board.Tags()["scalars"] if "news" in tag} == {"eval/loss/news", "eval/bleu/news"}
+    assert board.Scalars("eval/bleu/news")[0].value == pytest.approx(20.5)
+
+
 def test_a_terminal_shows_a_progress_bar():
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     sink = TerminalSink(console, SETTINGS)

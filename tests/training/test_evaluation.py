@@ -1,12 +1,15 @@
 import copy
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from dragoman.corpus.evaluation_set import EvaluationSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import WorkersLostError
+from dragoman.event_json import from_json, to_json
 from dragoman.events import EvaluationDone
 from dragoman.model.architecture import Architecture
 from dragoman.model.precision import Precision
@@ -66,6 +69,40 @@ def test_several_workers_evaluate_like_one(data, model, alone, evaluate):
         assert done.target_tokens == expected.target_tokens
         assert done.samples == expected.samples
         assert (done.bleu, done.chrf) == (1.0, 1.0), "only the main worker scores"
+
+
+def test_other_sets_are_evaluated_like_the_validation_set(data, old_data, model, alone, tmp_path):
+    sets = [
+        replace(EvaluationSet.validation(data), name="again"),
+        replace(EvaluationSet.validation(old_data), name="old"),
+    ]
+
+    def evaluate(cluster: Cluster) -> EvaluationDone:
+        evaluator = replace(make_evaluator(data, cluster, tmp_path), other_sets=sets)
+        return evaluator.evaluate(copy.deepcopy(model), step=7)
+
+    done = evaluate(alone)
+    again, old = done.sets["again"], done.sets["old"]
+    assert (again["loss"], again["nll"], again["target_tokens"]) == (done.loss, done.nll, done.target_tokens)
+    assert old["target_tokens"] == old_data.pairs("valid").lengths()[:, 1].sum()
+    assert [each["bleu"] for each in (again, old)] == [2.0, 3.0], "each is scored after the validation set"
+    with ThreadWorkers("a", "b", "c") as workers:
+        for other in workers(evaluate):
+            assert other.sets["old"] == pytest.approx(old)
+    translated = TranslationStore(tmp_path / "translations").read(BEST_BLEU)
+    assert list(translated.references) == data.text("valid")[1][:4]
+
+
+def test_scores_on_other_sets_that_are_not_finite_are_none(data, model, alone, tmp_path):
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in broken.parameters():
+            parameter.fill_(math.nan)
+    sets = [replace(EvaluationSet.validation(data), name="again")]
+    evaluator = replace(make_evaluator(data, alone, tmp_path, "evaluation.bleu=false"), other_sets=sets)
+    done = evaluator.evaluate(broken, step=7)
+    assert done.sets["again"]["nll"] is None
+    assert from_json(to_json(done)).sets == done.sets
 
 
 def test_samples_are_the_first_sentences_in_order(data, model, alone, evaluate):

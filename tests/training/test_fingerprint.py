@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from dragoman.corpus.evaluation_set import EvaluationSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import WorkersLostError
 from dragoman.errors import DragomanError
@@ -46,6 +47,15 @@ def test_every_worker_of_a_static_world_is_refused_with_the_difference_and_the_w
         f"Worker 3 on d does not match worker 0 on a: data set 0123456789ab, not {fingerprint.data[:12]}."
     )
     assert last.strip() == "Start all workers with the same data set, settings and version of Dragoman."
+
+
+def test_other_evaluation_sets_are_named(data, old_data, fingerprint):
+    sets = [replace(EvaluationSet.validation(each), name="news") for each in (data, old_data)]
+    first, second = (Fingerprint.of(tiny(), data, [each]) for each in sets)
+    identities = [each.identity[:12] for each in sets]
+    assert first.differences(second) == [f"--also-evaluate news ({identities[0]}), not news ({identities[1]})"]
+    assert first.differences(fingerprint) == [f"--also-evaluate news ({identities[0]}), not of no set"]
+    assert refusals(require_equal, first, first) == [None, None]
 
 
 def test_other_code_is_named_instead_of_its_settings(fingerprint):

@@ -1,11 +1,15 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from dragoman import event_log
+from dragoman.corpus.data_mixture import open_data
+from dragoman.corpus.dataset import text_files
 from dragoman.errors import DragomanError
 from dragoman.event_log import EventLog
-from dragoman.events import PeakMeasured, RunEnded, RunStarted
+from dragoman.events import EvaluationDone, PeakMeasured, RunEnded, RunStarted
+from dragoman.files import read_json
 from dragoman.run_folder import RunFolder
 from dragoman.training import worker
 from dragoman.training.worker import TrainingJob, check_shares, open_run
@@ -44,6 +48,14 @@ def test_a_run_does_not_resume_on_another_data_set(data, tmp_path):
     open_run(run, tiny(), data)
     other = SimpleNamespace(manifest=SimpleNamespace(identity="other"))
     assert "was trained on another data set" in open_run(run, tiny(), other)
+
+
+def test_a_run_resumes_with_the_same_data_sets_and_weights_alone(data, old_data, tmp_path):
+    run, mixture = RunFolder(tmp_path / "run"), [str(data.path), f"{old_data.path}@0.3"]
+    open_run(run, tiny(), open_data(mixture))
+    assert open_run(run, tiny(), open_data(mixture)) is None
+    for other in (mixture[:1], mixture[::-1], [mixture[0], f"{old_data.path}@0.4"]):
+        assert "on several with other weights" in open_run(run, tiny(), open_data(other))
 
 
 def test_a_folder_that_is_not_a_run_is_refused(data, tmp_path):
@@ -92,3 +104,19 @@ def test_a_run_that_another_process_trains_is_refused(job, monkeypatch):
     with pytest.raises(DragomanError, match="is being trained by another process"):
         train(job)
     log.close()
+
+
+def test_other_evaluation_sets_are_evaluated_recorded_and_part_of_the_configuration(job, data):
+    files = ",".join(map(str, text_files(data.path, "valid", data.languages)))
+    job = replace(job, also_evaluate=[f"again={files}"])
+    assert train(job) == "finished"
+    [done] = [event for event in RunFolder(job.run).events() if isinstance(event, EvaluationDone)]
+    assert done.sets["again"]["nll"] == done.nll
+    assert read_json(RunFolder(job.run).config)["also_evaluate"] == job.also_evaluate
+    assert train(replace(job, also_evaluate=())) == "finished", "they are no part of the run's identity"
+
+
+def test_nothing_is_written_if_an_evaluation_set_cannot_be_read(job):
+    with pytest.raises(DragomanError, match=r"--also-evaluate news: no\.en cannot be read"):
+        train(replace(job, also_evaluate=["news=no.en,no.de"]))
+    assert not job.run.exists()

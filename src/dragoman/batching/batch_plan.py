@@ -21,7 +21,7 @@ BUCKET_GROWTH = 1.1
 
 @dataclass(frozen=True)
 class Plan:
-    """The global batches of one epoch, with every pair once."""
+    """The global batches of one epoch."""
 
     order: npt.NDArray[np.int32]
     """Pair indexes, batch after batch."""
@@ -39,21 +39,26 @@ class Plan:
         return self.order[self.bounds[batch] : self.bounds[batch + 1]].astype(np.int64)
 
 
-def plan_epoch(lengths: Lengths, tokens: int, seed: int, epoch: int) -> Plan:
+def plan_epoch(
+    lengths: Lengths, tokens: int, seed: int, epoch: int, chosen: npt.NDArray[np.int32] | None = None
+) -> Plan:
     """Batches of at most `tokens` source and `tokens` target tokens, of pairs of similar length, in random order.
 
-    `lengths` is [pairs, 2]: source and target tokens.
+    `lengths` is [pairs, 2]: source and target tokens. `chosen` are the indexes of the pairs to use, in any order and
+    number; without them, every pair occurs once.
     """
     if len(lengths) == 0:
         raise DragomanError("The data set has no training pairs: prepare it with more text.")
-    longest = int(lengths.max())
+    longest = int(lengths.max())  # Of all pairs: a run must not fail in the epoch that a long one is chosen for.
     if tokens < longest:
         raise DragomanError(
             f"batch.tokens = {tokens} is smaller than the longest sentence ({longest} tokens): raise it to {longest} "
             "or more, or prepare the data with a lower cleaning.max_tokens."
         )
     random = np.random.default_rng([seed, epoch])
-    shuffled = random.permutation(len(lengths)).astype(np.int32)
+    shuffled = random.permutation(len(lengths if chosen is None else chosen)).astype(np.int32)
+    if chosen is not None:
+        shuffled = chosen[shuffled]
     buckets = _bucket_table(longest)[lengths.max(axis=1)[shuffled]]
     order = shuffled[np.argsort(buckets, kind="stable")]  # On 16-bit keys a radix sort, in linear time.
     bounds = batch_bounds(lengths[order], tokens)

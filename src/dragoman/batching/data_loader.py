@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dragoman.batching.batch_plan import Indexes, batch_bounds, plan_epoch, share
+from dragoman.batching.batch_plan import Indexes, Lengths, Plan, batch_bounds, plan_epoch, share
 from dragoman.batching.packed_batch import Batch, Packed, pack, pad_to_size
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
@@ -79,13 +79,22 @@ class DataLoader:
         """This rank's shares of the global batches from a position on, epoch after epoch, without end."""
         self._share = shares[rank] / sum(shares)
         while True:
-            plan = plan_epoch(self.lengths, self._batch_tokens, self._seed, position.epoch)
+            plan = self._plan(position.epoch)
             for number in range(position.batch, len(plan)):
                 current = Position(position.epoch, number)
                 last = number + 1 == len(plan)
                 following = Position(position.epoch + 1) if last else Position(position.epoch, number + 1)
                 yield self._worker_batch(plan[number], current, following, shares, rank)
             position = Position(position.epoch + 1)
+
+    def _plan(self, epoch: int) -> Plan:
+        chosen = self._pairs.of_epoch(epoch, self._seed)
+        return plan_epoch(self.lengths, self._batch_tokens, self._seed, epoch, chosen)
+
+    def first_epoch_lengths(self) -> Lengths:
+        """Source and target tokens of the pairs of the first epoch, [pairs, 2]."""
+        chosen = self._pairs.of_epoch(0, self._seed)
+        return self.lengths if chosen is None else self.lengths[chosen]
 
     def _worker_batch(
         self, global_batch: Indexes, position: Position, following: Position, shares: Sequence[float], rank: int
@@ -128,7 +137,7 @@ class DataLoader:
         return [self._pad_to_fixed_size(batch) for batch in micro_batches] if self.fixed_sizes else micro_batches
 
     def _find_largest_batch(self) -> tuple[int, int]:
-        plan = plan_epoch(self.lengths, self._batch_tokens, self._seed, 0)
+        plan = self._plan(0)
         source, target = np.add.reduceat(self.lengths[plan.order], plan.bounds[:-1]).max(axis=0).tolist()
         return source, target
 

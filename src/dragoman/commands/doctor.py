@@ -43,7 +43,7 @@ def doctor(
         str, typer.Option("--hosts", help="Machines to measure, as for launch (default: this one).", show_default=False)
     ] = "localhost",
     data: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option("--data", help="Benchmark with this data set's sentence lengths (default: news-like)."),
     ] = None,
     quick: Annotated[
@@ -72,7 +72,7 @@ def doctor(
 
         dragoman doctor --hosts a,b transformer-base --what-if link=1gbit --what-if hosts=4,exchange=bf16
     """
-    from dragoman.corpus.dataset import DataSet
+    from dragoman.corpus.data_mixture import open_data
     from dragoman.doctor.measure_and_estimate import assess, benchmark_request
     from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.recipe import resolve
@@ -83,7 +83,7 @@ def doctor(
     console = open_console()
     if console.is_terminal and not as_json:
         console.print("[dim]Training for a few seconds; a GPU compiles the model first.[/dim]\n", highlight=False)
-    request = benchmark_request(DataSet(data) if data else None, recipe, overrides, quick=quick)
+    request = benchmark_request(open_data(data) if data else None, recipe, overrides, quick=quick)
     found = assess(parse_hosts(hosts), request, settings, SshClient(ssh_config, python), what_if or [], elastic=elastic)
     if as_json:
         print_json(_as_json(found))

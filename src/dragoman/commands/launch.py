@@ -69,9 +69,9 @@ def launch(
         )
     overrides = given["overrides"] or []
     request = LaunchRequest(
-        machines=parse_hosts(hosts), recipe=given["recipe"], data=given["data"], out=given["out"],
+        machines=parse_hosts(hosts), recipe=given["recipe"], data=list(map(str, given["data"])), out=given["out"],
         overrides=overrides, settings=resolve(given["recipe"], overrides).settings, push=push,
-        elastic=elastic, start=given["start"],
+        also_evaluate=given["also_evaluate"] or [], elastic=elastic, start=given["start"],
     )  # fmt: skip
     view = HostOutput(open_console(), request.settings)
     try:

@@ -22,7 +22,10 @@ def train(
             help="A shipped recipe, or the path of a TOML file.", autocompletion=complete_recipe, show_default=False
         ),
     ],
-    data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
+    data: Annotated[
+        list[str],
+        typer.Option("--data", help="A prepared data set, or several: --data new --data old@0.3.", show_default=False),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Run folder. Resumes if it exists.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
     start: Annotated[
@@ -37,6 +40,15 @@ def train(
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Workers on this machine (default: one per GPU, or one).")
+    ] = None,
+    also_evaluate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--also-evaluate",
+            metavar="NAME=SOURCE,REFERENCE",
+            help="Evaluate on these files, too: news=news.en,news.de. Repeatable.",
+            show_default=False,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,11 +73,15 @@ def train(
         dragoman train small --from models/opus-mt-en-de --data data/own --out runs/own training.steps=2000
 
         dragoman train small --from runs/base --data data/own --out runs/own fine_tuning.freeze=embeddings
+
+        dragoman train small --data new --data old@0.3 --also-evaluate news=news.en,news.de --out runs/adapted
     """
     if as_json:
         os.environ[QUIET] = "1"  # The progress of workers goes to standard output, too.
     with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
-        trained = pipeline.train(recipe, data, out, settings=overrides or [], start=start, workers=workers)
+        trained = pipeline.train(
+            recipe, data, out, settings=overrides or [], start=start, workers=workers, also_evaluate=also_evaluate or ()
+        )
     is_first = os.environ.get("RANK", "0") == "0" and HOST not in os.environ  # `launch` prints what comes next itself.
     if as_json and is_first:
         from dragoman.insight.run_progress import describe_progress

@@ -215,12 +215,19 @@ def assemble_shard(job: PreparationJob, shard: int, blocks: int, folder: Path) -
 
 def write_evaluation_shard(folder: Path, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> TextCounts:
     """Write a validation or test set as one shard, in its original order."""
-    # Whitespace is collapsed for the tokens only; the text files keep it.
-    lines = [as_line(*(collapse_whitespace(side) for side in pair)) for pair in pairs]
-    tokens, lengths = CachedEncoder(tokenizer).encode(b"\n".join(lines))
+    tokens, lengths = encode_pairs(tokenizer, pairs)
     write_shard(folder, 0, [tokens], lengths)
     text_bytes = sum(len(source.encode()) + len(target.encode()) + 2 for source, target in pairs)
     return TextCounts(len(pairs), text_bytes, int(lengths[:, 0].sum()), int(lengths[:, 1].sum()))
+
+
+def encode_pairs(
+    tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
+) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.int32]]:
+    """The tokens of pairs of a validation or test set, and their lengths, [pairs, 2]."""
+    # Whitespace is collapsed for the tokens only; the text files keep it.
+    lines = [as_line(*(collapse_whitespace(side) for side in pair)) for pair in pairs]
+    return CachedEncoder(tokenizer).encode(b"\n".join(lines))
 
 
 @lru_cache(maxsize=1)

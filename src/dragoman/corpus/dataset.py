@@ -160,6 +160,11 @@ class DataSet:
     def languages(self) -> Languages:
         return self.manifest.languages
 
+    @property
+    def arguments(self) -> list[str]:
+        """Arguments of `--data` that open it, from any folder."""
+        return [str(self.path.resolve())]
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.path / TOKENIZER_FILE)
@@ -169,7 +174,7 @@ class DataSet:
             raise DragomanError(
                 f"{self.path} has no {split} set: prepare it again with `--{split}` or with corpus.{split}_pairs."
             )
-        return Pairs(self.path / split, np.dtype(self.manifest.token_dtype))
+        return Pairs.open(self.path / split, np.dtype(self.manifest.token_dtype))
 
     def text(self, split: Split) -> tuple[list[str], list[str]]:
         """Source and reference sentences of a validation or test set."""

@@ -5,7 +5,7 @@ with the start of each side (int64, twice the number of pairs plus one): pair i 
 and `tokens[offsets[2i+1]:offsets[2i+2]]`. Both sides end with the EOS token.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,8 @@ from dragoman.errors import DragomanError
 from dragoman.files import replacing
 
 Tokens = npt.NDArray[np.unsignedinteger]
+Shard = tuple[npt.NDArray[np.int64], Tokens]
+"""Offsets and tokens."""
 OFFSET_DTYPE = np.dtype("<i8")
 _GATHER_CHUNK_PAIRS = 16384
 
@@ -25,8 +27,7 @@ def write_shard(folder: Path, index: int, chunks: Iterable[Tokens], lengths: npt
     The offsets file is written last: a shard that has one is complete.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    offsets = np.zeros(lengths.size + 1, OFFSET_DTYPE)
-    np.cumsum(lengths.reshape(-1), out=offsets[1:])
+    offsets = _offsets(lengths)
     with replacing(folder / f"{index:05d}.tokens") as path, path.open("wb") as file:
         for chunk in chunks:
             chunk.astype(chunk.dtype.newbyteorder("<"), copy=False).tofile(file)
@@ -34,23 +35,45 @@ def write_shard(folder: Path, index: int, chunks: Iterable[Tokens], lengths: npt
         offsets.tofile(path)
 
 
+def _offsets(lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """The start of each side, and the end of the last."""
+    offsets = np.zeros(lengths.size + 1, OFFSET_DTYPE)
+    np.cumsum(lengths.reshape(-1), out=offsets[1:])
+    return offsets
+
+
 class Pairs:
     """The pairs of one split, by index."""
 
-    def __init__(self, folder: Path, dtype: np.dtype[np.unsignedinteger]) -> None:
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self.shards = shards
+        self._offsets = [offsets for offsets, _ in shards]
+        self._tokens = [tokens for _, tokens in shards]
+        counts = [len(offsets) // 2 for offsets in self._offsets]
+        self._shard_starts = np.concatenate([[0], np.cumsum(counts)])
+
+    @classmethod
+    def open(cls, folder: Path, dtype: np.dtype[np.unsignedinteger]) -> "Pairs":
+        """The pairs of a folder of shards."""
         paths = sorted(folder.glob("*.offsets"))
         if not paths:
             raise DragomanError(f"{folder} contains no shards: prepare the data set again.")
         try:
-            self._offsets = [np.memmap(path, OFFSET_DTYPE, mode="r") for path in paths]
-            self._tokens = [np.memmap(path.with_suffix(".tokens"), dtype, mode="r") for path in paths]
+            shards = [
+                (np.memmap(path, OFFSET_DTYPE, mode="r"), np.memmap(path.with_suffix(".tokens"), dtype, mode="r"))
+                for path in paths
+            ]
         except (OSError, ValueError) as error:
             raise DragomanError(f"{folder} is damaged ({error}): prepare the data set again.") from None
-        for path, offsets, tokens in zip(paths, self._offsets, self._tokens, strict=True):
+        for path, (offsets, tokens) in zip(paths, shards, strict=True):
             if len(offsets) % 2 == 0 or len(tokens) < offsets[-1]:
                 raise DragomanError(f"{path.with_suffix('')}.* are truncated: prepare or copy the data set again.")
-        counts = [len(offsets) // 2 for offsets in self._offsets]
-        self._shard_starts = np.concatenate([[0], np.cumsum(counts)])
+        return cls(shards)
+
+    @classmethod
+    def in_memory(cls, tokens: Tokens, lengths: npt.NDArray[np.int32]) -> "Pairs":
+        """The pairs with these tokens, one after the other, and these lengths, [pairs, 2]."""
+        return cls([(_offsets(lengths), tokens)])
 
     def __len__(self) -> int:
         return int(self._shard_starts[-1])
@@ -84,6 +107,10 @@ class Pairs:
                 ]
             sides.append(tokens)
         return sides[0], sides[1]
+
+    def of_epoch(self, epoch: int, seed: int) -> npt.NDArray[np.int32] | None:  # noqa: ARG002 (as of mixed pairs)
+        """Indexes of the pairs of an epoch; None stands for each pair once."""
+        return None
 
     def lengths(self) -> npt.NDArray[np.int32]:
         """The number of tokens of each side of every pair, [pairs, 2], with the EOS token."""

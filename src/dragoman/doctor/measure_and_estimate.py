@@ -57,8 +57,10 @@ def benchmark_request(
     """The recipe itself, or with the vocabulary and the sentence lengths of a data set."""
     if data is None:
         return BenchmarkRequest(recipe, overrides, quick=quick)
-    lengths = data.pairs("train").lengths()
+    pairs = data.pairs("train")
+    lengths, chosen = pairs.lengths(), pairs.of_epoch(0, seed=0)
     longest = lengths[lengths.argmax(axis=0)]  # They limit what fits into a batch.
+    lengths = lengths if chosen is None else lengths[chosen]
     sample = [*lengths[:: max(1, len(lengths) // SAMPLED_PAIRS)].tolist(), *longest.tolist()]
     vocabulary = f"tokenizer.vocabulary_size={data.tokenizer.padded_vocab_size}"
     return BenchmarkRequest(
@@ -66,7 +68,7 @@ def benchmark_request(
         [*overrides, vocabulary],
         [(source, target) for source, target in sample],
         pairs=len(lengths),
-        data=str(data.path.resolve()),
+        data=data.arguments,
         quick=quick,
     )
 

@@ -25,8 +25,8 @@ class BenchmarkRequest:
     """Source and target tokens of sampled pairs; without them, lengths are drawn as in news text."""
     pairs: int = 0
     """Pairs of the data set; 0 without one."""
-    data: str = ""
-    """Path of the data set, for a benchmark on this machine."""
+    data: Sequence[str] = ()
+    """Arguments of `--data`, for a benchmark on this machine."""
     quick: bool = False
     """Whether a rough result in a few seconds is enough: with few steps, and not compiled."""
 
@@ -145,7 +145,7 @@ def benchmark_machines(
     """Train a few steps on every machine, on all at the same time."""
     module, workers = "dragoman.doctor.step_benchmark", [each.workers for each in machines]
     # Other machines do not have the data set.
-    job = {"request": asdict(replace(request, data="")), "workers": workers}
+    job = {"request": asdict(replace(request, data=())), "workers": workers}
     replies, lost = agents.request_each(
         {
             each.name: ("run_module", {"module": module, "job": {**job, "local_workers": each.workers}})

@@ -17,6 +17,7 @@ import psutil
 import torch
 
 from dragoman.batching.batch_plan import plan_epoch
+from dragoman.corpus.data_mixture import open_data
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.flat_tensors import flatten, unflatten_into
@@ -114,15 +115,17 @@ class StepTrials:
         """`workers` are all of the run; the cluster has those of this machine."""
         self._settings, self._data, self._cluster = settings, data, cluster
         self.architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
-        lengths = data.pairs("train").lengths()
+        pairs = data.pairs("train")
+        lengths = pairs.lengths()
         longest = int(lengths.max())
         self.micro_tokens = max(
             longest,
             choose_micro_batch_tokens(settings, self.architecture, cluster.device, cluster.local_world_size),
         )
         self.share = max(longest, settings.batch.tokens // workers)
-        plan = plan_epoch(lengths, max(longest, settings.batch.tokens), settings.batch.seed, 0)
-        self.step_tokens = float(lengths.sum(dtype="int64")) / len(plan)
+        seed = settings.batch.seed
+        plan = plan_epoch(lengths, max(longest, settings.batch.tokens), seed, 0, pairs.of_epoch(0, seed))
+        self.step_tokens = float(lengths[plan.order].sum(dtype="int64")) / len(plan)
         """Source and target tokens of a global batch, on average."""
         self._longest = longest
 
@@ -304,7 +307,7 @@ def run_request(request: BenchmarkRequest, local_workers: int | None, workers: S
     settings = resolve(request.recipe, request.overrides).settings
     data: DataSet | SyntheticDataSet
     if request.data and torch.cuda.is_available():
-        data = DataSet(Path(request.data))
+        data = open_data(request.data)
     else:  # A CPU tries batches far smaller than those of the run: planning a large corpus for them takes long.
         count = max(MIN_PAIRS, 2 * settings.batch.tokens)
         count = min(count, request.pairs) if request.pairs else count

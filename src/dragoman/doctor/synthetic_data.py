@@ -43,6 +43,9 @@ class SyntheticPairs:
     def lengths(self) -> Any:
         return self._lengths
 
+    def of_epoch(self, epoch: int, seed: int) -> None:
+        """Each pair once."""
+
     def gather(self, pairs: Any) -> tuple[Any, Any]:
         source, target = (self._draw(int(count)) for count in self._lengths[pairs].sum(axis=0))
         return source, target

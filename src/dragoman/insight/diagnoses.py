@@ -6,6 +6,7 @@ from statistics import fmean
 
 from dragoman import events
 from dragoman.insight.answer import Answer
+from dragoman.insight.forgetting import diagnose_forgetting
 from dragoman.insight.gpu_diagnoses import diagnose_gpus
 from dragoman.insight.run_history import RunHistory
 from dragoman.insight.step_breakdown import (
@@ -48,7 +49,7 @@ def diagnose(history: RunHistory) -> list[Answer]:
     """All diagnoses of a run, the most severe first."""
     checks: tuple[Callable[[RunHistory], Iterator[Answer]], ...] = (
         _diverging, _drifted_replicas, _lost_workers, _failed_checkpoints, _straggler, _data_wait, _recompiling,
-        _pauses, _out_of_memory, _memory_almost_full, diagnose_gpus,
+        _pauses, _out_of_memory, _memory_almost_full, diagnose_gpus, diagnose_forgetting,
     )  # fmt: skip
     return [found for check in checks for found in check(history)]
 

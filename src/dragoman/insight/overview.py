@@ -22,6 +22,7 @@ STATEMENTS = {
     "drifted": "The workers do not all have the same weights",
     "checkpoint-failed": "Not all checkpoints are written",
     "overfitting": "It overfits",
+    "forgetting": "It forgets what it could do before",
     "network": "The network is the bottleneck",
     "straggler": "One worker slows down the others",
     "lost": "Workers were lost",

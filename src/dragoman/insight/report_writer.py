@@ -79,9 +79,16 @@ def _run_markdown(summary: Mapping[str, Any]) -> str:
         lines += [f"- {loss['worker']} after step {count(loss['step'])}: {loss['reason']}" for loss in summary["lost"]]
     if summary["evaluations"]:
         lines += ["", "## Evaluations", "", "| step | validation loss | BLEU | chrF |", "|---|---|---|---|"]
-        for done in summary["evaluations"]:
-            scores = (
-                "-" if done[name] is None else f"{done[name]:.{digits}f}" for name, digits in _SCORE_DIGITS.items()
-            )
-            lines.append(f"| {count(done['step'])} | {' | '.join(scores)} |")
+        lines += [f"| {count(done['step'])} | {_score_cells(done)} |" for done in summary["evaluations"]]
+    if summary["evaluation_sets"]:
+        lines += ["", "## Evaluation sets", "", "| set | evaluation | step | loss | BLEU | chrF |", f"|{'---|' * 6}"]
+        lines += [
+            f"| {row['name']} | {row['evaluation']} | {count(row['step'])} | {_score_cells(row)} |"
+            for row in summary["evaluation_sets"]
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _score_cells(scores: Mapping[str, Any]) -> str:
+    cells = ("-" if scores[name] is None else f"{scores[name]:.{digits}f}" for name, digits in _SCORE_DIGITS.items())
+    return " | ".join(cells)

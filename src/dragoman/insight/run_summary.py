@@ -9,6 +9,7 @@ from dragoman import events
 from dragoman.events import StepDone
 from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
+from dragoman.insight.evaluation_sets import compare_sets
 from dragoman.insight.overview import describe_run
 from dragoman.insight.run_history import WORKER_STEPS, RunHistory
 from dragoman.insight.step_breakdown import STEP_PARTS, count_steps, mean_of, mean_part_s, split_evenly
@@ -32,6 +33,7 @@ def summarize(history: RunHistory, now_s: float) -> Json:
     remaining = estimate_remaining_time(history) if history.ended is None else None
     cost = find_hourly_cost(history)
     diagnoses, answers, time_use = diagnose(history), answer_all(history), time_by_activity(history)
+    evaluations = [_evaluation(history, done) for done in history.evaluations]
     started, state = history.started, history.state(now_s)
     return {
         "run": history.name,
@@ -56,7 +58,8 @@ def summarize(history: RunHistory, now_s: float) -> Json:
             "torch": started.torch_version,
         },
         "curves": _curves(history),
-        "evaluations": [_evaluation(history, done) for done in history.evaluations],
+        "evaluations": evaluations,
+        "evaluation_sets": compare_sets(evaluations),
         "step_breakdown": _step_breakdown(history),
         "workers": _workers(history),
         "lost": [asdict(loss) for loss in history.losses],
@@ -96,7 +99,10 @@ def _evaluation(history: RunHistory, done: events.EvaluationDone) -> Json:
     scores = {"loss": done.nll, "bleu": done.bleu, "chrf": done.chrf}
     finite = {name: score if score is not None and math.isfinite(score) else None for name, score in scores.items()}
     elapsed_s = _rounded(elapsed_at(history, done.at_s))
-    return {"step": done.step, "elapsed_s": elapsed_s, **finite, "evaluation_s": done.evaluation_s}
+    sets = {
+        name: {"loss": found["nll"], "bleu": found["bleu"], "chrf": found["chrf"]} for name, found in done.sets.items()
+    }
+    return {"step": done.step, "elapsed_s": elapsed_s, **finite, "evaluation_s": done.evaluation_s, "sets": sets}
 
 
 def _step_breakdown(history: RunHistory) -> Json:

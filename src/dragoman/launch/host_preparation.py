@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.code_version import dragoman_version
+from dragoman.corpus.data_mixture import parse_all
+from dragoman.corpus.evaluation_set import parse_evaluation
 from dragoman.corpus.huggingface_folder import split_direction
 from dragoman.errors import DragomanError
 from dragoman.launch.agents import Agents
@@ -137,7 +139,8 @@ def _probe(
     job = {
         "recipe": request.recipe,
         "overrides": list(request.overrides),
-        "data": str(request.data),
+        "data": list(request.data),
+        "also_evaluate": list(request.also_evaluate),
         "out": str(request.out),
         "elastic": request.elastic,
     }
@@ -150,10 +153,14 @@ def _probe(
 
 
 def _push(request: LaunchRequest, client: SshClient, folders: Mapping[str, str], view: SetupView) -> None:
-    """Copy the data set, the recipe if it is a file, and the model to begin with if there is one."""
-    sources = [request.data, *([Path(request.recipe)] if Path(request.recipe).is_file() else [])]
-    if request.start is not None:
-        sources.append(split_direction(request.start)[1])
+    """Copy the data sets, the other sets to evaluate on, the recipe if it is a file, and the model to begin with."""
+    recipe, evaluated = Path(request.recipe), map(parse_evaluation, request.also_evaluate)
+    sources = [
+        *(part.path for part in parse_all(request.data)),
+        *(path for files in evaluated for path in (files.source, files.reference)),
+        *([recipe] if recipe.is_file() else []),
+        *([] if request.start is None else [split_direction(request.start)[1]]),
+    ]
     missing = [str(path) for path in sources if not path.exists()]
     if missing:
         raise DragomanError(f"--push: {' and '.join(missing)} does not exist on this machine. Check the path.")

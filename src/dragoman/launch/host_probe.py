@@ -6,12 +6,15 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
+from dragoman.corpus.data_mixture import open_data, parse_all
 from dragoman.corpus.dataset import MANIFEST_FILE, DataSet
+from dragoman.corpus.evaluation_set import read_evaluation_sets
 from dragoman.errors import DragomanError
 from dragoman.launch.preflight import HostReport, checkpoint_bytes, settings_digest
 from dragoman.model.architecture import Architecture, parameter_count
@@ -21,13 +24,25 @@ from dragoman.training import checkpoint
 T = TypeVar("T")
 
 
-def probe(recipe: str, overrides: Sequence[str], data: str, out: str, *, elastic: bool = False) -> HostReport:
+def probe(
+    recipe: str,
+    overrides: Sequence[str],
+    data: Sequence[str],
+    out: str,
+    *,
+    also_evaluate: Sequence[str] = (),
+    elastic: bool = False,
+) -> HostReport:
     """Check everything, and collect the problems instead of stopping at the first."""
     problems: list[str] = []
     if elastic and importlib.util.find_spec("torchft") is None:
         problems.append("has no torchft, which --elastic needs: install dragoman[elastic].")
     settings = _try(problems, lambda: resolve(recipe, overrides).settings)
-    found = _try(problems, lambda: complete_data_set(Path(data)))
+    paths = [part.path for part in parse_all(data)]
+    complete = [_try(problems, partial(complete_data_set, path)) for path in paths]
+    found = _try(problems, lambda: open_data(data)) if None not in complete else None
+    if found is not None:
+        _try(problems, lambda: read_evaluation_sets(also_evaluate, found.tokenizer))
     vocabulary = parameters = needed_bytes = 0
     if settings is not None and found is not None:
         vocabulary = found.tokenizer.padded_vocab_size

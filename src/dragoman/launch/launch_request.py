@@ -14,12 +14,15 @@ class LaunchRequest:
 
     machines: Sequence[Machine]
     recipe: str
-    data: Path
+    data: Sequence[str]
+    """Arguments of `--data`."""
     out: Path
     overrides: Sequence[str]
     settings: Settings
     """As this machine reads the recipe and the overrides."""
     push: bool = False
+    also_evaluate: Sequence[str] = ()
+    """Arguments of `--also-evaluate`."""
     elastic: bool = False
     """Whether the run continues without machines that are lost."""
     start: Path | None = None
@@ -28,8 +31,10 @@ class LaunchRequest:
     @property
     def arguments(self) -> list[str]:
         """Arguments of `dragoman` for each worker."""
-        start = [] if self.start is None else ["--from", str(self.start)]
-        return ["train", self.recipe, "--data", str(self.data), "--out", str(self.out), *start, *self.overrides]
+        options = [argument for each in self.data for argument in ("--data", each)]
+        options += [argument for each in self.also_evaluate for argument in ("--also-evaluate", each)]
+        options += [] if self.start is None else ["--from", str(self.start)]
+        return ["train", self.recipe, *options, "--out", str(self.out), *self.overrides]
 
     @property
     def hosts(self) -> list[str]:

@@ -24,8 +24,12 @@ def step_scalars(event: StepDone) -> dict[str, float]:
 
 
 def evaluation_scalars(event: EvaluationDone) -> dict[str, float]:
-    scores = {"eval/loss": event.loss, "eval/perplexity": event.perplexity, "eval/bleu": event.bleu}
-    return {name: value for name, value in (scores | {"eval/chrf": event.chrf}).items() if value is not None}
+    """Scores on the validation set, such as `eval/bleu`, and beside them those on other sets: `eval/bleu/news`."""
+    scores = {"loss": event.loss, "perplexity": event.perplexity, "bleu": event.bleu, "chrf": event.chrf}
+    named = {f"eval/{key}": value for key, value in scores.items()}
+    for name, others in event.sets.items():
+        named |= {f"eval/{key}/{name}": others[key] for key in ("loss", "bleu", "chrf")}
+    return {tag: value for tag, value in named.items() if value is not None}
 
 
 @dataclass(frozen=True)

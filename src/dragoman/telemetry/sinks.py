@@ -151,10 +151,10 @@ class TerminalSink:
         if self._header_due:
             self._header_due = False
             self._print("[dim]    step  train loss  valid loss  perplexity    BLEU    chrF    time[/dim]")
-        bleu = "-" if event.bleu is None else f"{event.bleu:.1f}"
-        chrf = "-" if event.chrf is None else f"{event.chrf:.1f}"
-        losses = f"{self._loss:>10.3f}  {event.nll:>10.3f}  {event.perplexity:>10.2f}"
-        self._print(f"{event.step:>8,}  {losses}  {bleu:>6}  {chrf:>6}  {span(event.evaluation_s):>6}")
+        scores = _score_columns(event.nll, event.bleu, event.chrf)
+        self._print(f"{event.step:>8,}  {self._loss:>10.3f}  {scores}  {span(event.evaluation_s):>6}")
+        for name, each in event.sets.items():
+            self._print(f"{name:>20}  {_score_columns(each['nll'], each['bleu'], each['chrf'])}")
         if event.samples:
             sample = event.samples[0]
             if sample["source"] != self._shown_source:
@@ -177,6 +177,13 @@ class TerminalSink:
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False)
+
+
+def _score_columns(nll: float | None, bleu: float | None, chrf: float | None) -> str:
+    """Loss, perplexity, BLEU and chrF, aligned."""
+    perplexity = None if nll is None else math.exp(min(nll, 700.0))
+    columns = ((nll, 10, 3), (perplexity, 10, 2), (bleu, 6, 1), (chrf, 6, 1))
+    return "  ".join(f"{'-' if value is None else f'{value:.{digits}f}':>{width}}" for value, width, digits in columns)
 
 
 def open_sinks(settings: Settings) -> list[Sink]:

@@ -54,5 +54,6 @@ def save_average(
         nll=evaluation.nll,
         bleu=evaluation.bleu,
         chrf=evaluation.chrf,
+        sets=evaluation.sets,
         averaging_s=time.perf_counter() - started,
     )

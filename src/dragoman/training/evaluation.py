@@ -1,4 +1,4 @@
-"""Evaluation on the validation set: loss, BLEU and chrF, with the work shared by all workers."""
+"""Evaluation on the validation set and other sets: loss, BLEU and chrF, with the work shared by all workers."""
 
 import math
 import time
@@ -12,6 +12,8 @@ import torch
 
 from dragoman.batching.data_loader import DataLoader, Position
 from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.evaluation_set import EvaluationSet
+from dragoman.corpus.shards import Pairs
 from dragoman.distributed.cluster import Cluster
 from dragoman.events import EvaluationDone
 from dragoman.model.precision import Precision
@@ -41,6 +43,23 @@ class TranslationScorer(Protocol):
 
 
 @dataclass(frozen=True)
+class SetScores:
+    """Scores of a model on one evaluation set."""
+
+    loss: float
+    nll: float
+    target_tokens: int
+    quality: Quality | None
+    """None if nothing was translated."""
+    translations: Sequence[str]
+
+    def to_json(self) -> dict[str, float | None]:
+        bleu, chrf = (self.quality.bleu, self.quality.chrf) if self.quality else (None, None)
+        scores = {"loss": self.loss, "nll": self.nll, "bleu": bleu, "chrf": chrf, "target_tokens": self.target_tokens}
+        return {name: value if value is None or math.isfinite(value) else None for name, value in scores.items()}
+
+
+@dataclass(frozen=True)
 class Evaluator:
     """Evaluates a model. All workers take part and get the same result."""
 
@@ -51,43 +70,50 @@ class Evaluator:
     precision: Precision
     scorer: TranslationScorer
     micro_batch_tokens: int
+    other_sets: Sequence[EvaluationSet] = ()
+    """Those of `--also-evaluate`."""
 
     def evaluate(self, model: Transformer, step: int, checkpoint: str = BEST_BLEU) -> EvaluationDone:
         """Evaluate a model. Its translations are kept under the name of the checkpoint, of `best-bleu` the best."""
         started = time.perf_counter()
+        valid = EvaluationSet.validation(self.data)
         with torch.inference_mode(), _evaluation_mode(model):
-            loss_sum, nll_sum, tokens = self._losses(model)
-            translations = self._translate(model)
-        nll = nll_sum / tokens
-        quality, samples = None, []
-        if translations:
-            sources, references = (side[: len(translations)] for side in self.data.text("valid"))
-            # Every worker has all translations; scoring them once is enough.
-            scores = None
-            if self.cluster.is_main:
-                found = self.scorer.score(translations, references)
-                scores = asdict(found)
-                self._keep(checkpoint, step, found, translations, references)
-            quality = Quality(**self.cluster.broadcast_json(scores))
-            samples = [
-                {"source": source, "reference": reference, "translation": translation}
-                for source, reference, translation in islice(
-                    zip(sources, references, translations, strict=True), self.settings.evaluation.samples
-                )
-            ]
+            found = self._evaluate_set(model, valid)
+            others = {each.name: self._evaluate_set(model, each).to_json() for each in self.other_sets}
+        quality = found.quality
+        if quality is not None and self.cluster.is_main:
+            self._keep(checkpoint, step, quality, found.translations, valid.references[: len(found.translations)])
+        texts = zip(valid.sources, valid.references, found.translations, strict=False)
+        samples = [
+            {"source": source, "reference": reference, "translation": translation}
+            for source, reference, translation in islice(texts, self.settings.evaluation.samples)
+        ]
         return EvaluationDone(
             step=step,
-            loss=loss_sum / tokens,
-            nll=nll,
-            perplexity=math.exp(min(nll, 700.0)),
+            loss=found.loss,
+            nll=found.nll,
+            perplexity=math.exp(min(found.nll, 700.0)),
             bleu=quality.bleu if quality else None,
             bleu_signature=quality.bleu_signature if quality else None,
             chrf=quality.chrf if quality else None,
             chrf_signature=quality.chrf_signature if quality else None,
-            target_tokens=tokens,
+            target_tokens=found.target_tokens,
             evaluation_s=time.perf_counter() - started,
             samples=samples,
+            sets=others,
         )
+
+    def _evaluate_set(self, model: Transformer, evaluated: EvaluationSet) -> SetScores:
+        loss_sum, nll_sum, tokens = self._losses(model, evaluated.pairs)
+        translations = self._translate(model, evaluated.sources)
+        quality = None
+        if translations:
+            # Every worker has all translations; scoring them once is enough.
+            scores = None
+            if self.cluster.is_main:
+                scores = asdict(self.scorer.score(translations, evaluated.references[: len(translations)]))
+            quality = Quality(**self.cluster.broadcast_json(scores))
+        return SetScores(loss_sum / tokens, nll_sum / tokens, tokens, quality, translations)
 
     def _keep(
         self, checkpoint: str, step: int, quality: Quality, translations: Sequence[str], references: Sequence[str]
@@ -97,9 +123,8 @@ class Evaluator:
         language = self.data.languages.target
         keep(checkpoint, KeptTranslations(step, quality.bleu, language, tuple(references), tuple(translations)))
 
-    def _losses(self, model: Transformer) -> tuple[float, float, int]:
-        """Sums over the validation set of the smoothed loss and of the negative log-likelihood, and its tokens."""
-        pairs = self.data.pairs("valid")
+    def _losses(self, model: Transformer, pairs: Pairs) -> tuple[float, float, int]:
+        """Sums over an evaluation set of the smoothed loss and of the negative log-likelihood, and its tokens."""
         longest = int(pairs.lengths().max())
         budget = max(longest, self.settings.batch.tokens)
         loader = DataLoader(
@@ -119,11 +144,10 @@ class Evaluator:
         loss, nll, count = by_worker.sum(dim=0).tolist()
         return loss, nll, int(count)
 
-    def _translate(self, model: Transformer) -> list[str]:
-        """Translations of the first validation sentences, in order. Of n workers, each translates every n-th."""
+    def _translate(self, model: Transformer, lines: Sequence[str]) -> list[str]:
+        """Translations of the first sentences of a set, in order. Of n workers, each translates every n-th."""
         if not self.settings.evaluation.bleu:
             return []
-        lines = self.data.text("valid")[0]
         lines = lines[: self.settings.evaluation.sentences or len(lines)]
         rank, world_size = self.cluster.rank, self.cluster.world_size
         with self.precision.autocast():

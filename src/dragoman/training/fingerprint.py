@@ -6,11 +6,12 @@ world may have changed meanwhile.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dragoman.code_version import dragoman_version
 from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.evaluation_set import EvaluationSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.errors import DragomanError
@@ -43,16 +44,27 @@ class Fingerprint:
     """Values by `section.name`."""
     start: str = ""
     """Checksum of the weights that the run begins with; empty if they are random."""
+    evaluation_sets: Mapping[str, str] = field(default_factory=dict)
+    """Identities of the sets of `--also-evaluate`, by name."""
 
     @classmethod
-    def of(cls, settings: Settings, data: DataSet, start: StartWeights | None = None) -> "Fingerprint":
+    def of(
+        cls,
+        settings: Settings,
+        data: DataSet,
+        start: StartWeights | None = None,
+        other_sets: Sequence[EvaluationSet] = (),
+    ) -> "Fingerprint":
         values = {
             f"{section}.{name}": value
             for section, part in settings.model_dump(mode="json").items()
             for name, value in part.items()
             if section not in PREPARATION_SECTIONS and f"{section}.{name}" not in OWN_SETTINGS
         }
-        return cls(data.manifest.identity, dragoman_version(), values, "" if start is None else start.identity)
+        identities = {each.name: each.identity for each in other_sets}
+        return cls(
+            data.manifest.identity, dragoman_version(), values, "" if start is None else start.identity, identities
+        )
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """Each difference from another worker's, as a phrase."""
@@ -63,8 +75,15 @@ class Fingerprint:
             found.append(
                 f"weights {self.start[:12] or 'at random'} to start with, not {other.start[:12] or 'random ones'}"
             )
+        if self.evaluation_sets != other.evaluation_sets:
+            own, others = (_list_sets(each.evaluation_sets) for each in (self, other))
+            found.append(f"--also-evaluate {own}, not {others}")
         keys = [key for key, value in self.settings.items() if value != other.settings[key]]
         return [*found, *(f"{key} = {self.settings[key]}, not {other.settings[key]}" for key in keys)]
+
+
+def _list_sets(identities: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({identity[:12]})" for name, identity in identities.items()) or "of no set"
 
 
 def require_equal(cluster: Cluster, own: Fingerprint) -> None:

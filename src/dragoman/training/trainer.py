@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from dragoman.batching.data_loader import BatchStream, DataLoader, WorkerBatch
 from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.evaluation_set import EvaluationSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.event_sync import EventSync
 from dragoman.distributed.process_group import WorkersLostError
@@ -57,25 +58,26 @@ class Trainer:
         record: Callable[[Event], None],
         event_sync: EventSync,
         start: StartWeights | None = None,
+        other_sets: Sequence[EvaluationSet] = (),
     ) -> None:
         self._settings, self._data, self._run, self._cluster = settings, data, run, cluster
-        self._record, self._event_sync = record, event_sync
         self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
         device, timer = cluster.device, StepTimer(timeline=timeline_of(cluster.device))
-        self._precision, self._timer = Precision.choose(settings, device), timer
+        self._record, self._event_sync, self._timer = record, event_sync, timer
+        self._precision = precision = Precision.choose(settings, device)
         replica = self._replica = build_replica(settings, self._architecture, cluster, start)
         micro_batch_tokens = choose_micro_batch_tokens(settings, self._architecture, device, cluster.local_world_size)
-        fixed_sizes = uses_cuda_graphs(self._precision, self._architecture, device)
+        fixed_sizes = uses_cuda_graphs(precision, self._architecture, device)
         loader = _make_loader(settings, data, micro_batch_tokens, fixed_sizes=fixed_sizes)
-        self._batches, self._lengths = BatchStream(loader), loader.lengths
-        self._train_step = TrainStep(replica.model, loader, self._precision, settings.training, device, record, timer)
-        self._evaluator = Evaluator(settings, data, run, cluster, self._precision, scorer, micro_batch_tokens)
+        self._batches, self._lengths = BatchStream(loader), loader.first_epoch_lengths()
+        self._train_step = TrainStep(replica.model, loader, precision, settings.training, device, record, timer)
+        self._evaluator = Evaluator(settings, data, run, cluster, precision, scorer, micro_batch_tokens, other_sets)
         description = ModelDescription(self._architecture, data.languages, settings.decoding, data.tokenizer)
         self._checkpoints = Checkpoints(run.checkpoints, description, settings.checkpoint, record)
         self._step_log = StepLog(cluster, self._take_spans, record)
         self._membership = Membership(
-            settings, Fingerprint.of(settings, data, start), cluster, replica, self._train_step, self._batches,
-            self._checkpoints, self._step_log, timer, record, on_new_world=self._announce_world,
+            settings, Fingerprint.of(settings, data, start, other_sets), cluster, replica, self._train_step,
+            self._batches, self._checkpoints, self._step_log, timer, record, on_new_world=self._announce_world,
         )  # fmt: skip
 
     def train(self, stop: StopSignal) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from dragoman.corpus.data_mixture import DataArgument, open_data
 from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.evaluation_set import EvaluationSet, read_evaluation_sets
 from dragoman.distributed.cluster import Cluster, join_cluster
 from dragoman.distributed.process_group import WorkersLostError
 from dragoman.errors import EXIT_DIVERGED, EXIT_WORKERS_LOST, DragomanError, write_remedy
@@ -48,12 +50,20 @@ class TrainingJob:
     """The settings, data set and run folder of `train`."""
 
     settings: Settings
-    data: Path
+    data: DataArgument | Sequence[DataArgument]
+    """The data set, or several: `DATA` or `DATA@WEIGHT`."""
     run: Path
     threads: int = 0
     """CPU threads of each worker; 0 leaves the choice to torch."""
     start: StartModel | None = None
     """The model to begin with; None for random weights."""
+    also_evaluate: Sequence[str] = ()
+    """Other sets to evaluate on: `NAME=SOURCE,REFERENCE`."""
+
+    def open_texts(self) -> tuple[DataSet, list[EvaluationSet]]:
+        """Open the data, and read the other sets to evaluate on."""
+        data = open_data(self.data)
+        return data, read_evaluation_sets(self.also_evaluate, data.tokenizer)
 
 
 def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
@@ -75,15 +85,15 @@ def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> s
 
 
 def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: MakeScorer, open_sinks: OpenSinks) -> str:
-    data = _open_data(job.data, cluster)
+    data, other_sets = _open_texts(job, cluster)
     start = _open_start(job, data, cluster)
     settings = job.settings if start is None else start.settings
-    require_equal(cluster, Fingerprint.of(settings, data, start))  # Before anything is written.
+    require_equal(cluster, Fingerprint.of(settings, data, start, other_sets))  # Before anything is written.
     run = RunFolder(job.run)
     check_shares(settings, cluster.workers)
     origin = None if start is None or job.start is None else {"model": str(job.start.path), "weights": start.identity}
     problem = missing_trackers(settings) if cluster.is_main else None
-    problem = problem or open_run(run, settings, data, origin)
+    problem = problem or open_run(run, settings, data, origin, job.also_evaluate)
     log = EventLog(run.events_of(cluster.worker)) if problem is None else None
     if log is not None and not log.lock():
         problem = f"{run.path} is being trained by another process: wait until it ends, or choose another --out."
@@ -91,7 +101,7 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
     assert log is not None
     scorer = make_scorer(settings, data)
     recorder = EventRecorder(run, log, cluster, lambda: open_sinks(settings), settings)
-    return train_and_record(settings, data, run, cluster, scorer, recorder, stop, start)
+    return train_and_record(settings, data, run, cluster, scorer, recorder, stop, start, other_sets)
 
 
 def train_and_record(
@@ -103,6 +113,7 @@ def train_and_record(
     recorder: EventRecorder,
     stop: StopSignal,
     start: StartWeights | None = None,
+    other_sets: Sequence[EvaluationSet] = (),
 ) -> str:
     """Train, and record all events of it. Closes the recorder. Returns the reason why the run ended."""
     if cluster.device.type == "cuda":
@@ -110,22 +121,21 @@ def train_and_record(
         torch.set_num_threads(1)
     try:
         recorder.log(measure_peak(Precision.choose(settings, cluster.device).dtype, cluster.device))
-        trainer = Trainer(settings, data, run, cluster, scorer, recorder.record, recorder.event_sync, start)
+        trainer = Trainer(settings, data, run, cluster, scorer, recorder.record, recorder.event_sync, start, other_sets)
         return trainer.train(stop)
     finally:
         recorder.close()
 
 
-def _open_data(path: Path, cluster: Cluster) -> DataSet:
-    data, problem = None, None
+def _open_texts(job: TrainingJob, cluster: Cluster) -> tuple[DataSet, list[EvaluationSet]]:
+    opened, problem = None, None
     try:
-        data = DataSet(path)
-        data.pairs("valid")
+        opened = job.open_texts()
     except DragomanError as error:
         problem = str(error)
     _raise_together(problem, cluster)
-    assert data is not None
-    return data
+    assert opened is not None
+    return opened
 
 
 def _open_start(job: TrainingJob, data: DataSet, cluster: Cluster) -> StartWeights | None:
@@ -154,7 +164,13 @@ def missing_trackers(settings: Settings) -> str | None:
     return f"telemetry.trackers needs packages that are not installed: `{command}`." if missing else None
 
 
-def open_run(run: RunFolder, settings: Settings, data: DataSet, start: Mapping[str, str] | None = None) -> str | None:
+def open_run(
+    run: RunFolder,
+    settings: Settings,
+    data: DataSet,
+    start: Mapping[str, str] | None = None,
+    also_evaluate: Sequence[str] = (),
+) -> str | None:
     """Create the run folder, or check that its run can resume with these settings. Returns the problem, if any.
 
     `start` names the model that the run begins with, and its weights.
@@ -162,21 +178,29 @@ def open_run(run: RunFolder, settings: Settings, data: DataSet, start: Mapping[s
     try:
         run.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(run.path.parent):  # All workers of a machine do this at the same time.
-            return _open_run(run, settings, data, start)
+            return _open_run(run, settings, data, start, also_evaluate)
     except OSError as error:
         remedy = write_remedy(error.strerror)
         return f"{run.path} cannot be written ({error.strerror}): {remedy}, or choose another --out."
 
 
-def _open_run(run: RunFolder, settings: Settings, data: DataSet, start: Mapping[str, str] | None) -> str | None:
-    content = {"settings": settings.model_dump(mode="json"), "data": data.manifest.identity}
+def _open_run(
+    run: RunFolder,
+    settings: Settings,
+    data: DataSet,
+    start: Mapping[str, str] | None,
+    also_evaluate: Sequence[str],
+) -> str | None:
+    content: dict[str, Any] = {"settings": settings.model_dump(mode="json"), "data": data.manifest.identity}
     content |= {} if start is None else {"start": dict(start)}
+    if also_evaluate:
+        content["also_evaluate"] = list(also_evaluate)
     if run.config.exists():
         earlier = read_json(run.config)
         if earlier["data"] != content["data"]:
             return (
-                f"{run.path} was trained on another data set: choose another --out, or pass the data set it was "
-                "started with."
+                f"{run.path} was trained on another data set, or on several with other weights: choose another --out, "
+                "or pass the --data it was started with."
             )
         if problem := _changed_start(run, earlier.get("start"), start):
             return problem

@@ -295,8 +295,18 @@ function drawCharts() {
     charts.comparedBySteps.setSeries(scores("loss", "", COLOURS[0]));
     charts.comparedByTime.setSeries(scores("loss", "", COLOURS[0], "elapsed_s"));
   }
-  charts.loss.setSeries([...curve("train_loss", "training", true), ...scores("loss", "validation", COLOURS[1])]);
-  charts.bleu.setSeries(scores("bleu", "BLEU", COLOURS[0]));
+  // Sets beside the validation set, of --also-evaluate.
+  const otherSets = (key, firstColour) => runs.flatMap((run, n) => {
+    const names = [...new Set(run.evaluations.flatMap((evaluation) => Object.keys(evaluation.sets)))];
+    return names.map((name, m) => {
+      const known = run.evaluations.filter((evaluation) => (evaluation.sets[name]?.[key] ?? null) !== null);
+      const colour = COLOURS[(firstColour + runs.length * m + n) % COLOURS.length];
+      return { name: label(run, name), colour, xs: known.map((each) => each.step), ys: known.map((each) => each.sets[name][key]), dots: true };
+    });
+  });
+  const afterRuns = several ? runs.length : 2;
+  charts.loss.setSeries([...curve("train_loss", "training", true), ...scores("loss", "validation", COLOURS[1]), ...otherSets("loss", afterRuns)]);
+  charts.bleu.setSeries([...scores("bleu", "BLEU", COLOURS[0]), ...otherSets("bleu", afterRuns)]);
   charts.learningRate.setSeries(curve("learning_rate", "learning rate", false));
   charts.gradientNorm.setSeries(curve("gradient_norm", "gradient norm", true));
   charts.throughput.setSeries(curve("tokens_per_s", "tokens/s", true));
@@ -452,6 +462,13 @@ function checkpointTable(run) {
   return rows.length ? [table("Evaluations and checkpoints", columns, rows, "dense")] : [];
 }
 
+function evaluationSetTable(run) {
+  const number = (value, digits) => (value === null ? "-" : value.toFixed(digits));
+  const rows = run.evaluation_sets.map((each) =>
+    [each.name, each.evaluation, formatCount(each.step), number(each.loss, 3), number(each.bleu, 1), number(each.chrf, 1)]);
+  return rows.length ? [table("Evaluation sets", ["set", "evaluation", "step", "loss", "BLEU", "chrF"], rows, "dense")] : [];
+}
+
 function sampleBlocks(run) {
   const last = run.samples[run.samples.length - 1];
   const line = (label, text) => element("div", {}, element("span", { class: "note" }, `${label}: `), text);
@@ -472,6 +489,7 @@ function drawDetails(run) {
   fillSection("answers", ...run.answers.map(answerDetails));
   $("workers").replaceChildren(...workerTable(run));
   fillSection("hosts", ...run.hosts.map(hostTable));
+  fillSection("evaluation-sets", ...evaluationSetTable(run));
   fillSection("checkpoints", ...checkpointTable(run));
   fillSection("samples", ...sampleBlocks(run));
   fillSection("incidents", ...incidentTable(run));
