@@ -55,6 +55,8 @@ def demo(
 
         dragoman demo --out runs/second --seed 2
     """
+    import torch  # noqa: F401 (where it is not installed, say so before anything is prepared)
+
     run(out, workers, open_console(), [f"training.seed={seed}", f"batch.seed={seed}"])
 
 
