@@ -37,6 +37,7 @@ NOT_RUN = {
     r"dragoman (launch|doctor) .*--hosts": "needs other machines: tests/system runs it",
     r"python -m benchmarks\.": "takes minutes or hours",
     r"python -m tests\.system\.hosts": "needs network namespaces: tests/system/test_hosts.py uses them",
+    r"pip install": "needs the package index: tests/system/test_installation.py installs the wheel",
     r"make (demo|test)": "would run the tests in the tests",
     r"nft ": "changes the firewall",
     r"import argostranslate": "downloads a model that splits sentences",

@@ -59,7 +59,7 @@ class _RateColumn(ProgressColumn):
 @contextlib.contextmanager
 def progress_bars(console: Console) -> Iterator[Progress]:
     """Progress bars on a terminal or in a notebook; elsewhere, a plain line every `PLAIN_INTERVAL_S` seconds."""
-    if console.quiet:
+    if os.environ.get(QUIET):
         yield no_progress
         return
     if not shows_bars(console):
@@ -88,7 +88,7 @@ def showing_progress(progress: Progress | None) -> Iterator[Progress]:
     if progress is not None:
         yield progress
         return
-    with progress_bars(Console(stderr=True, quiet=bool(os.environ.get(QUIET)))) as bars:
+    with progress_bars(Console(stderr=True)) as bars:
         yield bars
 
 

@@ -41,7 +41,7 @@ def run_without(extra: str, *words: str) -> "subprocess.CompletedProcess[str]":
     """Run a command as if the modules of an extra were not installed."""
     modules = [module for module, home in EXTRA_OF_MODULE.items() if home == extra]
     code = f"import sys; sys.modules |= dict.fromkeys({modules}); from dragoman import cli; cli.main()"
-    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("extra", NEEDS)
