@@ -178,8 +178,10 @@ class ExchangeSettings(Section):
     """auto measures the link and chooses the most exact method that is fast enough; plain on a single machine."""
     every: Annotated[int, Field(ge=1, le=10_000)] = 16
     """local: steps between synchronisations; auto chooses its own."""
-    wire_format: Literal["bf16", "int8"] = "bf16"
+    wire_format: Literal["bf16", "int8", "int4", "int2"] = "bf16"
     """local: number format of the weight changes on the wire."""
+    overlap: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """local: steps that compute while one part of the weights is averaged; raise it where the round trip is long."""
     outer_learning_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
     """local: learning rate of the outer optimizer."""
     outer_momentum: Fraction = 0.0

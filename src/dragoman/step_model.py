@@ -4,7 +4,7 @@ One model for three uses: `exchange.method=auto` chooses a method with it, `drag
 starts, and `dragoman report` predicts the same run on other links. Only the standard library is imported.
 
 A step computes, updates the weights, and exchanges gradients or weights. For a message of `m` bytes each of `n` workers
-sends `2 (n - 1) / n * m` bytes in a ring all-reduce, and `(n - 1) * m` bytes in an all-gather.
+sends `2 (n - 1) / n * m` bytes, in a ring all-reduce as in a reduce-scatter and an all-gather of quantized values.
 """
 
 import math
@@ -23,28 +23,21 @@ MAX_EXPOSED = 0.10
 """Largest part of a step that `auto` lets synchronous methods spend on communication."""
 OVERLAP_MARGIN = 1.3
 """How many times its expected duration an overlapped exchange may take before the steps wait for it."""
+LATENCY_SHARE = 0.2
+"""Largest part of the steps of overlap that `auto` lets the latency of the link take. It is less than the margin."""
 MIN_INTERVAL, MAX_INTERVAL = 2, 128
 """Range of intervals that `auto` chooses from."""
 GROWTH = 4
 """Factor between the sizes of successive probe messages."""
 
 
-@dataclass(frozen=True)
-class WireFormat:
-    """Encoding of values in a message."""
-
-    bits: float
-    """For each value. The scales of quantised blocks, 0.03 bits, are not counted."""
-    summable: bool
-    """Whether encoded values can be added on the way. If not, each worker sends its own to all others."""
-
-    def sent_bytes(self, values: float, workers: int) -> float:
-        """Bytes that each worker sends until all have the sum of `values` values."""
-        copies = 2 * (workers - 1) / workers if self.summable else workers - 1
-        return copies * values * self.bits / 8
+WIRE_BITS = {"fp32": 32, "bf16": 16, "int8": 8, "int4": 4, "int2": 2}
+"""Bits of a value in a message, by wire format. The scales of quantized blocks, 0.06 bits, are not counted."""
 
 
-WIRE_FORMATS = {"fp32": WireFormat(32, True), "bf16": WireFormat(16, True), "int8": WireFormat(8, False)}
+def sent_bytes(values: float, wire_format: str, workers: int) -> float:
+    """Bytes that each worker sends until all have the mean of their values."""
+    return 2 * (workers - 1) / workers * values * WIRE_BITS[wire_format] / 8
 
 
 @dataclass(frozen=True)
@@ -83,8 +76,8 @@ class ExchangeMethod:
     interval: int = 1
     """Steps between synchronisations of the same parameter."""
     wire_format: str = "fp32"
-    overlap: bool = False
-    """Whether each step sends one of `interval` parts of the weights while the next step computes."""
+    overlap: int = 0
+    """Steps that compute while one part of the weights is averaged; 0 waits until all of them are."""
     rank: int = 0
     """Of the matrices that PowerSGD sends."""
 
@@ -94,12 +87,13 @@ def exchange_method(
     *,
     interval: int = DEFAULT_INTERVAL,
     wire_format: str = "bf16",
+    overlap: int = 1,
     rank: int = DEFAULT_RANK,
     elastic: bool = False,
 ) -> ExchangeMethod:
     """A method by its name in the settings. In an elastic world the local method does not overlap."""
     if name == "local":
-        return ExchangeMethod(name, interval, wire_format, overlap=not elastic)
+        return ExchangeMethod(name, interval, wire_format, overlap=0 if elastic else overlap)
     if name == "powersgd":
         return ExchangeMethod(name, rank=rank)
     return ExchangeMethod(name, wire_format="bf16" if name == "bf16" else "fp32")
@@ -122,8 +116,7 @@ class ExchangeConditions:
         """Time to bring all parameters together at once."""
         if self.workers == 1:
             return 0.0
-        messages = 2 if method.name == "powersgd" else 1
-        return messages * self.link.latency_s + self._transfer_s(method)
+        return self.latency_s(method) + self.transfer_s(method)
 
     def exposed_s(self, method: ExchangeMethod, behind_s: float) -> float:
         """Time that a step waits for the exchange, if its other parts take `behind_s`."""
@@ -131,12 +124,19 @@ class ExchangeConditions:
             return 0.0
         if not method.overlap:
             return self.exchange_s(method) / method.interval
-        part_s = self.link.latency_s + self._transfer_s(method) / method.interval
-        return max(0.0, part_s - behind_s)
+        parts = math.ceil(method.interval / method.overlap)
+        part_s = self.latency_s(method) + self.transfer_s(method) / parts
+        return max(0.0, part_s / method.overlap - behind_s)
 
-    def _transfer_s(self, method: ExchangeMethod) -> float:
+    def latency_s(self, method: ExchangeMethod) -> float:
+        """Time of the messages of an exchange, if they were empty."""
+        is_quantized = WIRE_BITS[method.wire_format] < WIRE_BITS["bf16"]
+        return (2 if is_quantized or method.name == "powersgd" else 1) * self.link.latency_s
+
+    def transfer_s(self, method: ExchangeMethod) -> float:
+        """Time in which the link carries all parameters, without its latency."""
         values = self._powersgd_values(method.rank) if method.name == "powersgd" else self.parameters
-        return 8 * WIRE_FORMATS[method.wire_format].sent_bytes(values, self.workers) / self.link.bits_per_s
+        return 8 * sent_bytes(values, method.wire_format, self.workers) / self.link.bits_per_s
 
     def _powersgd_values(self, rank: int) -> int:
         """Two factors for each matrix that they make smaller; everything else as it is."""
@@ -265,17 +265,18 @@ def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = 
         return ExchangeChoice(PLAIN, f"{measured}: no compression is needed")
     if bf16_s <= MAX_EXPOSED * (compute_s + bf16_s):
         return ExchangeChoice(BF16, f"{measured}: in bfloat16 it takes {bf16_s:.2f} s, under a tenth of the step")
-    # Few workers send least in 8 bits, although these cannot be summed on the way.
-    candidates = [
-        exchange_method("local", wire_format=wire_format, elastic=elastic) for wire_format in ("int8", "bf16")
-    ]
-    method = min(candidates, key=conditions.exchange_s)
-    interval = max(MIN_INTERVAL, math.ceil(OVERLAP_MARGIN * conditions.exchange_s(method) / compute_s))
+    method = exchange_method("local", wire_format="int8", elastic=elastic)
+    interval = max(MIN_INTERVAL, math.ceil(OVERLAP_MARGIN * conditions.transfer_s(method) / compute_s))
+    overlap = max(1, math.ceil(conditions.latency_s(method) / (LATENCY_SHARE * compute_s)))
+    if elastic:
+        interval, overlap = max(interval, math.ceil(OVERLAP_MARGIN * conditions.exchange_s(method) / compute_s)), 0
+    interval = max(interval, overlap)
     if interval <= MAX_INTERVAL:
         reason = f"{measured}: weights are synchronised every {interval} steps, overlapped with computation"
-        return ExchangeChoice(replace(method, interval=interval), reason)
-    reason = f"{measured}: weights are synchronised every {MAX_INTERVAL} steps, and steps still wait for it"
-    return ExchangeChoice(replace(method, interval=MAX_INTERVAL), reason)
+    else:
+        interval, overlap = MAX_INTERVAL, min(overlap, MAX_INTERVAL)
+        reason = f"{measured}: weights are synchronised every {MAX_INTERVAL} steps, and steps still wait for it"
+    return ExchangeChoice(replace(method, interval=interval, overlap=overlap), reason)
 
 
 def time_large_message(

@@ -18,9 +18,10 @@ SETTINGS = (
     "schedule.learning_rate=0.01",
 )  # fmt: skip
 METHODS = {
-    "bf16": (),
-    "powersgd": ("exchange.powersgd_rank=4",),
-    "local": ("exchange.every=4", "exchange.wire_format=int8"),
+    "bf16": ("bf16",),
+    "powersgd": ("powersgd", "exchange.powersgd_rank=4"),
+    "local": ("local", "exchange.every=4", "exchange.wire_format=int8"),
+    "local-2-bits": ("local", "exchange.every=8", "exchange.wire_format=int2", "exchange.overlap=4"),
 }
 
 
@@ -28,7 +29,9 @@ METHODS = {
 def runs(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("methods")
     train_several(
-        data.path, folder, {name: (*SETTINGS, f"exchange.method={name}", *options) for name, options in METHODS.items()}
+        data.path,
+        folder,
+        {name: (*SETTINGS, f"exchange.method={method}", *options) for name, (method, *options) in METHODS.items()},
     )
     return folder
 
@@ -38,7 +41,7 @@ def test_each_method_reduces_the_loss_and_sends_fewer_bytes_than_plain(runs, met
     for rank in (0, 1):
         events = RunFolder(runs / method).events(rank)
         (chosen,) = [event for event in events if isinstance(event, ExchangeChosen)]
-        assert chosen.method == method
+        assert chosen.method == METHODS[method][0]
         steps = [event for event in events if isinstance(event, StepDone)]
         assert [step.step for step in steps] == list(range(1, 61))
         assert mean(step.loss for step in steps[-10:]) < mean(step.loss for step in steps[:10]) - 0.3

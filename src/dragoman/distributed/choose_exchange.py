@@ -24,12 +24,12 @@ from dragoman.distributed.exchange.synchronous import (
 from dragoman.settings import ExchangeSettings
 from dragoman.step_model import (
     PLAIN,
-    WIRE_FORMATS,
     ExchangeChoice,
     ExchangeConditions,
     RingLink,
     choose,
     exchange_method,
+    sent_bytes,
     time_large_message,
 )
 
@@ -72,6 +72,7 @@ def from_settings(settings: ExchangeSettings, *, elastic: bool = False) -> Excha
         settings.method,
         interval=settings.every,
         wire_format=settings.wire_format,
+        overlap=settings.overlap,
         rank=settings.powersgd_rank,
         elastic=elastic,
     )
@@ -92,7 +93,7 @@ def build(
             method.wire_format,
             settings.outer_learning_rate,
             settings.outer_momentum,
-            streaming=method.overlap,
+            overlap=method.overlap,
         )
     methods: dict[str, AllReduce] = {
         "plain": all_reduce_plain,
@@ -112,8 +113,8 @@ def measure_link(cluster: Cluster) -> RingLink:
         LONG_PROBE_S,
     )
     latency_s = max(cluster.all_gather_json(latency_s))
-    sent_bytes = WIRE_FORMATS["fp32"].sent_bytes(size_bytes // FLOAT32_BYTES, cluster.world_size)
-    return RingLink(8 * sent_bytes / max(spent_s - latency_s, 1e-6), latency_s)
+    sent = sent_bytes(size_bytes // FLOAT32_BYTES, "fp32", cluster.world_size)
+    return RingLink(8 * sent / max(spent_s - latency_s, 1e-6), latency_s)
 
 
 def _time_all_reduce(cluster: Cluster, size_bytes: int) -> float:

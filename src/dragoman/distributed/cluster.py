@@ -112,6 +112,10 @@ class Cluster:
         """Start to collect every worker's tensor, all of one shape and dtype. Call the result to wait for them."""
         return self._group.all_gather_async(tensor) if self._group else lambda: [tensor]
 
+    def all_to_all_async(self, parts: Tensor) -> Callable[[], Tensor]:
+        """Start to send row i to rank i. Call the result for the rows that were sent to this worker, by rank."""
+        return self._group.all_to_all_async(parts) if self._group else lambda: parts
+
     def all_gather_bytes(self, content: bytes) -> list[bytes]:
         """Every worker's bytes, by rank."""
         return self._group.all_gather_bytes(content) if self._group else [content]

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import AllgatherOptions, Store
+from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, Store
 from torch.distributed.distributed_c10d import (
     AllreduceOptions,
     BroadcastOptions,
@@ -121,6 +121,20 @@ class WorkerProcessGroup:
         def wait() -> list[Tensor]:
             self._wait_for(work)
             return parts
+
+        return wait
+
+    def all_to_all_async(self, parts: Tensor) -> Callable[[], Tensor]:
+        """Start to send row i to rank i. Call the result for the rows that were sent to this worker, by rank."""
+        self.bytes_sent += (self.world_size - 1) * parts[0].numel() * parts.element_size()
+        # Gloo does this on CPUs only.
+        message = parts.contiguous() if self._nccl else parts.cpu().contiguous()
+        received = torch.empty_like(message)
+        work = self._backend.alltoall_base(received, message, [], [], AllToAllOptions())
+
+        def wait() -> Tensor:
+            self._wait_for(work)
+            return received.to(parts.device)
 
         return wait
 

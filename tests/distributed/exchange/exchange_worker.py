@@ -30,10 +30,10 @@ def local_steps(
     wire_format: str = "bf16",
     learning_rate: float = 0.7,
     momentum: float = 0.9,
-    streaming: bool = False,
+    overlap: int = 0,
 ) -> BuildExchange:
     return lambda cluster, parameters: LocalSteps(
-        cluster, parameters, every, wire_format, learning_rate, momentum, streaming=streaming
+        cluster, parameters, every, wire_format, learning_rate, momentum, overlap=overlap
     )
 
 
@@ -43,6 +43,8 @@ METHODS: dict[str, BuildExchange] = {
     "powersgd": lambda cluster, parameters: SynchronousExchange(cluster, parameters, PowerSgd(2)),
     "local, bf16": local_steps(),
     "local, int8": local_steps(wire_format="int8"),
+    "local, int4": local_steps(wire_format="int4"),
+    "local, int2": local_steps(wire_format="int2"),
 }
 
 

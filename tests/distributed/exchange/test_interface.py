@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.exchange.int8_blocks import BLOCK
+from dragoman.distributed.exchange.quantized_blocks import BLOCK, message_bytes
 from dragoman.distributed.step_stats import StepStats, packed_size
 
 from .exchange_worker import (
@@ -61,17 +61,19 @@ def test_a_worker_without_tokens_adds_nothing(worlds, method):
 
 @pytest.mark.parametrize("world_size", [2, 3])
 @pytest.mark.parametrize(
-    ("method", "all_reduce_bytes", "all_gather_bytes"),
+    ("method", "all_reduce_bytes", "bits"),
     [
         ("plain", 4 * 2048, 0),
         ("bf16", 2 * 2048, 0),
         ("powersgd", 4 * 2 * (64 + 32), 0),
         ("local, bf16", 2 * 2048 + 4, 0),
-        ("local, int8", 4, 2048 + 4 * 2048 // BLOCK),
+        ("local, int8", 4, 8),
+        ("local, int4", 4, 4),
+        ("local, int2", 4, 2),
     ],
 )
-def test_all_sent_bytes_are_counted(worlds, method, world_size, all_reduce_bytes, all_gather_bytes):
-    """A ring all-reduce sends each element almost twice; an all-gather sends it to each of the other workers.
+def test_all_sent_bytes_are_counted(worlds, method, world_size, all_reduce_bytes, bits):
+    """A ring all-reduce sends each element almost twice. So does a quantized mean: each worker averages a part.
 
     Local steps add one number to the stats: the squared norm of each worker's delta.
     """
@@ -84,7 +86,9 @@ def test_all_sent_bytes_are_counted(worlds, method, world_size, all_reduce_bytes
         return cluster.bytes_sent - before
 
     ring_bytes = all_reduce_bytes + 4 * packed_size(world_size)
-    expected = 2 * (world_size - 1) / world_size * ring_bytes + (world_size - 1) * all_gather_bytes
+    part = -(-2048 // (world_size * BLOCK)) * BLOCK
+    quantized_bytes = message_bytes(part, bits) if bits else 0
+    expected = 2 * (world_size - 1) / world_size * ring_bytes + 2 * (world_size - 1) * quantized_bytes
     assert worlds[world_size](work) == pytest.approx([expected] * world_size, abs=3)
 
 

@@ -1,23 +1,28 @@
 """Local steps (DiLoCo): each worker updates on its own share, and every few steps the weights are synchronised.
 
 The change of the weights since the last synchronisation is averaged and used as the gradient of an outer optimizer with
-Nesterov momentum (DiLoCo, Douillard et al. 2023). With `streaming` the weights are split into as many fragments as
-there are steps between synchronisations, and in each step one fragment is averaged while the next step computes: the
-link is always busy and no worker waits for it (Streaming DiLoCo, Douillard et al. 2025).
+Nesterov momentum (DiLoCo, Douillard et al. 2023). With an overlap the weights are split into fragments, and one after
+the other is averaged while the next steps compute: the link is always busy and no worker waits for it (Streaming
+DiLoCo, Douillard et al. 2025). What a worker learns meanwhile is added to the new weights, so that none of it is lost.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.flat_tensors import flatten, gradient_of, split_evenly, unflatten_into
-from dragoman.distributed.exchange.int8_blocks import dequantize, quantize
+from dragoman.distributed.exchange.quantized_mean import QuantizedMean
 from dragoman.distributed.step_stats import ROLLBACK_REQUESTS, StepStats, packed_size
 
 MOMENTUM_STEPS = 19
 """Number of gradients whose arithmetic mean has the same noise as an exponential moving average with decay 0.9."""
+QUANTIZED_BITS = {"int8": 8, "int4": 4, "int2": 2}
+"""Bits of a value, by wire format."""
 SMOOTHING = 0.9
 """Decay of the moving average of the learning-rate factor, per synchronisation."""
 
@@ -39,25 +44,34 @@ class LocalSteps:
         outer_learning_rate: float,
         outer_momentum: float,
         *,
-        streaming: bool,
+        overlap: int,
     ) -> None:
+        """`overlap`: steps during which a fragment is averaged; 0 averages all weights at once, and waits for it."""
         self._cluster = cluster
         self._parameters = list(parameters)
-        self._every, self._wire_format, self._streaming = every, wire_format, streaming
+        self._every, self._overlap = every, overlap
         self._outer_learning_rate, self._outer_momentum = outer_learning_rate, outer_momentum
-        count = every if streaming else 1
-        self._fragments = split_evenly(self._parameters, count)
+        self._background = ThreadPoolExecutor(1, "average weights")
         self._anchor = flatten(self._parameters)
         """All weights after the last synchronisation of their fragment, equal on all workers."""
-        self._anchors = [anchor for (anchor,) in split_evenly([self._anchor], count)]
-        """Views of each fragment's part."""
-        self._momentum = [torch.zeros_like(anchor) for anchor in self._anchors]
+        self._momentum = torch.zeros_like(self._anchor)
+        count = -(-every // overlap) if overlap else 1
+        self._whole = _Fragment(self._parameters, self._anchor, self._momentum, self._make_mean(wire_format))
+        self._fragments = [
+            _Fragment(tensors, anchor, momentum, self._make_mean(wire_format))
+            for tensors, (anchor,), (momentum,) in zip(
+                *(split_evenly(each, count) for each in (self._parameters, [self._anchor], [self._momentum])),
+                strict=True,
+            )
+        ]
         self._factor = 1.0
-        self._reset()
+        self._begin_interval()
 
-    def _reset(self) -> None:
+    def _begin_interval(self) -> None:
         self._pending: Callable[[], Tensor] | None = None
         """Waits for the fragment that is being averaged."""
+        self._pending_steps = 0
+        """Steps computed since then."""
         self._unsent: Tensor | None = None
         """Packed stats of the steps since the last message."""
         self._arrived: Tensor | None = None
@@ -66,12 +80,13 @@ class LocalSteps:
 
     @torch.no_grad()
     def all_reduce(self, stats: StepStats, batch_tokens: int) -> StepStats:
-        """Rescale to the gradient of this worker's share alone, and finish the fragment that was being averaged."""
+        """Rescale to the gradient of this worker's share alone, and finish a fragment after the steps of overlap."""
         scale = batch_tokens / stats.target_tokens if stats.target_tokens else 0.0
         for parameter in self._parameters:
             gradient_of(parameter).mul_(scale)
-        self._arrived = self._pending() if self._pending is not None else None
-        self._pending = None
+        self._pending_steps += 1
+        if self._pending_steps >= self._overlap:
+            self._arrived = self._finish_pending()
         packed = stats.pack()
         self._unsent = packed if self._unsent is None else self._unsent + packed
         self._steps += 1
@@ -82,14 +97,20 @@ class LocalSteps:
         if rollback and self._unsent is not None:
             self._unsent[ROLLBACK_REQUESTS] = 1.0
         arrived, self._arrived = self._arrived, None
-        if flush or (not self._streaming and self._steps >= self._every):
+        if flush or (not self._overlap and self._steps >= self._every):
+            arrived = _sum_known(arrived, self._finish_pending())
             if self._steps:
-                summed = self._average_all()
-                arrived = summed if arrived is None else arrived + summed
-        elif self._streaming:
-            self._pending = self._start_average(self._next_fragment)
+                arrived = _sum_known(arrived, self._start_average(self._whole)())
+                self._begin_interval()
+        elif self._overlap and self._pending is None:
+            self._pending, self._pending_steps = self._start_average(self._fragments[self._next_fragment]), 0
             self._next_fragment = (self._next_fragment + 1) % len(self._fragments)
         return None if arrived is None else StepStats.unpack(arrived)
+
+    def _finish_pending(self) -> Tensor | None:
+        """Wait for the fragment that is being averaged, if there is one. Returns the stats that came with it."""
+        pending, self._pending = self._pending, None
+        return None if pending is None else pending()
 
     @property
     def in_sync(self) -> bool:
@@ -106,32 +127,35 @@ class LocalSteps:
 
     @property
     def needs_recovery_point(self) -> bool:
-        return not self._streaming
+        return not self._overlap
 
-    def _average_all(self) -> Tensor:
-        """Average all fragments now, and return the summed stats."""
-        stats = [self._start_average(fragment)() for fragment in range(len(self._fragments))]
-        self._steps, self._pending = 0, None
-        return sum(stats[1:], stats[0])
-
-    def _start_average(self, number: int) -> Callable[[], Tensor]:
+    def _start_average(self, fragment: "_Fragment") -> Callable[[], Tensor]:
         """Start to average the change of a fragment. Call the result to take the outer step."""
-        fragment, anchor, momentum = self._fragments[number], self._anchors[number], self._momentum[number]
-        stats = self._unsent if self._unsent is not None else anchor.new_zeros(packed_size(self._cluster.world_size))
+        stats = self._unsent
         self._unsent = None
-        delta = anchor - flatten(fragment)
+        if stats is None:
+            stats = self._anchor.new_zeros(packed_size(self._cluster.world_size))
+        sent = flatten(fragment.tensors)
+        delta = fragment.anchor - sent
         message = torch.cat([stats, delta.square().sum().view(1)])
-        wait = _start_mean(self._cluster, delta, message, self._wire_format)
+        wait_for_stats = self._cluster.all_reduce_async(message)
+        wait_for_mean = fragment.mean.start(delta)
 
         def finish() -> Tensor:
-            mean_delta, summed = wait()
-            self._estimate_factor(float(mean_delta.square().sum()), float(summed[-1]) / self._cluster.world_size)
-            momentum.mul_(self._outer_momentum).add_(mean_delta)
-            anchor.sub_(self._outer_learning_rate * (mean_delta + self._outer_momentum * momentum))
-            unflatten_into(anchor, fragment)
-            return summed[:-1]
+            wait_for_stats()
+            mean_delta = wait_for_mean()
+            self._estimate_factor(float(mean_delta.square().sum()), float(message[-1]) / self._cluster.world_size)
+            fragment.momentum.mul_(self._outer_momentum).add_(mean_delta)
+            fragment.anchor.sub_(self._outer_learning_rate * (mean_delta + self._outer_momentum * fragment.momentum))
+            unflatten_into(fragment.anchor + (flatten(fragment.tensors) - sent), fragment.tensors)
+            return message[:-1]
 
         return finish
+
+    def _make_mean(self, wire_format: str) -> "Mean":
+        if self._cluster.world_size > 1 and wire_format in QUANTIZED_BITS:
+            return QuantizedMean(self._cluster, self._background, QUANTIZED_BITS[wire_format])
+        return Bf16Mean(self._cluster)
 
     def _estimate_factor(self, mean_norm_sq: float, worker_norm_sq: float) -> None:
         """Update the learning-rate factor from the squared norm of the mean delta and the mean of the workers' own."""
@@ -142,7 +166,7 @@ class LocalSteps:
 
     def state_dict(self) -> dict[str, Tensor]:
         return {
-            "exchange/momentum": torch.cat(self._momentum),
+            "exchange/momentum": self._momentum.clone(),
             "exchange/learning_rate_factor": torch.tensor(self._factor),
         }
 
@@ -151,13 +175,62 @@ class LocalSteps:
         self._factor = float(state.get("exchange/learning_rate_factor", 1.0))
         self._anchor.copy_(flatten(self._parameters))
         momentum = state.get("exchange/momentum")
-        sizes = [len(anchor) for anchor in self._anchors]
-        if momentum is not None:
-            # Copies: the outer step changes them in place, and the state may be a recovery point that is used again.
-            self._momentum = [part.to(self._anchors[0].device, copy=True) for part in torch.split(momentum, sizes)]
+        if momentum is None:
+            self._momentum.zero_()
         else:
-            self._momentum = [torch.zeros_like(anchor) for anchor in self._anchors]
-        self._reset()
+            self._momentum.copy_(momentum)
+        self._begin_interval()
+        for fragment in (self._whole, *self._fragments):
+            fragment.mean.reset()
+
+
+class Mean(Protocol):
+    """Means of the workers' successive values."""
+
+    def start(self, values: Tensor) -> Callable[[], Tensor]:
+        """Start to average in the background. Call the result to wait for the mean, the same bits on all workers."""
+        ...
+
+    def reset(self) -> None: ...
+
+
+class Bf16Mean:
+    """Means of values in bfloat16."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def start(self, values: Tensor) -> Callable[[], Tensor]:
+        if self._cluster.world_size == 1:
+            return lambda: values
+        message = values.bfloat16()
+        wait = self._cluster.all_reduce_async(message)
+
+        def finish() -> Tensor:
+            wait()
+            return message.float() / self._cluster.world_size
+
+        return finish
+
+    def reset(self) -> None:
+        """Nothing is kept."""
+
+
+@dataclass(frozen=True)
+class _Fragment:
+    """A part of the weights."""
+
+    tensors: Sequence[Tensor]
+    """Views of the parameters."""
+    anchor: Tensor
+    momentum: Tensor
+    mean: Mean
+
+
+def _sum_known(*tensors: Tensor | None) -> Tensor | None:
+    """The sum of those that are not None; None if there is none."""
+    known = [tensor for tensor in tensors if tensor is not None]
+    return sum(known[1:], known[0]) if known else None
 
 
 def step_length_ratio(norm_ratio: float, world_size: int, steps: int) -> float:
@@ -169,32 +242,3 @@ def step_length_ratio(norm_ratio: float, world_size: int, steps: int) -> float:
     """
     noise = steps * max(0.0, 1 - norm_ratio) / max(norm_ratio - 1 / world_size, 1e-3)  # noise over signal, one worker
     return float(((1 + noise) / (1 + noise / world_size)) ** 0.5)
-
-
-def _start_mean(
-    cluster: Cluster, delta: Tensor, stats: Tensor, wire_format: str
-) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Start to average over all workers. Call the result for the mean delta and the summed stats."""
-    stats = stats.clone()
-    if cluster.world_size == 1:
-        return lambda: (delta, stats)
-    wait_for_stats = cluster.all_reduce_async(stats)
-    if wire_format == "int8":
-        # Sums of 8-bit numbers do not fit into 8 bits: every worker receives all deltas and sums them.
-        gather = cluster.all_gather_async(quantize(delta))
-
-        def mean_of_gathered() -> tuple[Tensor, Tensor]:
-            wait_for_stats()
-            deltas = [dequantize(part, delta.numel()) for part in gather()]
-            return sum(deltas[1:], deltas[0]) / cluster.world_size, stats
-
-        return mean_of_gathered
-    message = delta.bfloat16()
-    wait = cluster.all_reduce_async(message)
-
-    def mean_of_sum() -> tuple[Tensor, Tensor]:
-        wait_for_stats()
-        wait()
-        return message.float() / cluster.world_size, stats
-
-    return mean_of_sum
