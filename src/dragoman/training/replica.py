@@ -119,7 +119,7 @@ def build_replica(
     torch.manual_seed(settings.training.seed)
     model = Transformer(architecture)
     if start is not None:
-        model.load_state_dict(dict(start.weights))
+        start.move_into(model)
     model.freeze(settings.fine_tuning.freeze)
     model.to(cluster.device)
     decay = settings.optimizer.ema_decay

@@ -12,6 +12,7 @@ from dragoman.corpus.language_codes import same_language
 from dragoman.distributed.replica_drift import checksum
 from dragoman.errors import DragomanError
 from dragoman.model.model_folder import ModelDescription, find_misfits, read_model
+from dragoman.model.transformer import Transformer
 from dragoman.settings import ModelSettings, ScheduleSettings, Settings
 
 DROPOUTS = frozenset({"dropout", "attention_dropout", "activation_dropout"})
@@ -47,7 +48,7 @@ class StartModel:
             problems += [f"weights: {misfit}" for misfit in find_misfits(weights, description.architecture)]
         if problems or description is None:
             raise UnusableFolderError(f"Training cannot start from {self.path}", problems)
-        return StartWeights(weights, _fine_tuning_settings(settings, description))
+        return StartWeights(weights, _identify(weights), _fine_tuning_settings(settings, description))
 
     def _unused_settings(self) -> list[str]:
         return [
@@ -88,14 +89,19 @@ class StartModel:
 class StartWeights:
     """Weights to begin with, under our names, and the settings to train them with."""
 
-    weights: Mapping[str, Tensor]
+    weights: dict[str, Tensor]
+    identity: str
+    """A checksum of all weights: equal on all workers."""
     settings: Settings
 
-    @property
-    def identity(self) -> str:
-        """A checksum of all weights: equal on all workers."""
-        tensors = [self.weights[name].float() for name in sorted(self.weights)]
-        return f"{int(checksum(tensors)) % 2**64:016x}"
+    def move_into(self, model: Transformer) -> None:
+        """Load the weights and forget them: a copy would take memory during the whole run."""
+        model.load_state_dict(self.weights)
+        self.weights.clear()
+
+
+def _identify(weights: Mapping[str, Tensor]) -> str:
+    return f"{int(checksum([weights[name] for name in sorted(weights)])) % 2**64:016x}"
 
 
 def _fine_tuning_settings(settings: Settings, description: ModelDescription) -> Settings:
