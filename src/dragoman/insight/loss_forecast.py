@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-import numpy as np
-
 from dragoman.errors import DragomanError
 from dragoman.events import EvaluationDone
 from dragoman.insight.run_history import RunHistory
@@ -66,6 +64,8 @@ def _learning_rate(history: RunHistory) -> Callable[[int], float] | None:
 def _sum_rates(rate: Callable[[int], float], steps: Sequence[int], total_steps: int) -> list[float]:
     """The sum of the learning rates up to each step."""
     width = max(1, total_steps // GRID_STEPS)
-    grid = range(0, total_steps + width, width)
-    sums = list(accumulate((width * rate(step) for step in grid[1:]), initial=0.0))
-    return [float(each) for each in np.interp(steps, grid, sums)]
+    sums = list(accumulate((rate(step) for step in range(width, total_steps + width, width)), initial=0.0))
+    sums.append(sums[-1])
+    return [
+        sums[step // width] + step % width / width * (sums[step // width + 1] - sums[step // width]) for step in steps
+    ]
