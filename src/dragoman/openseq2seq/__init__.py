@@ -1,0 +1,1 @@
+"""Conversion of OpenSeq2Seq configurations to recipes."""
