@@ -1,7 +1,9 @@
 """Files to start from: what cannot be run here is at least parsed, and its commands are ones that exist."""
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import typer
 import yaml
 
 from dragoman import cli
+from dragoman.errors import EXIT_RESUMABLE, EXIT_USER_ERROR
 from dragoman.recipe import recipe_names, resolve
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +43,7 @@ def test_the_script_for_slurm_is_sound():
     options = re.findall(r"^#SBATCH --([a-z-]+)=?", script, re.MULTILINE)
     assert {"nodes", "ntasks-per-node", "time", "signal"} <= set(options)
     assert 'dragoman train "$@"' in script
+    assert f'"$code" = {EXIT_RESUMABLE}' in script
 
 
 def test_the_job_for_kubeflow_is_sound():
@@ -54,11 +58,53 @@ def test_the_job_for_kubeflow_is_sound():
     [container] = pod["containers"]
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
+    assert runtime["spec"]["template"]["spec"]["failurePolicy"]["maxRestarts"] > 0
+    assert (nodes["template"]["spec"]["backoffLimit"], pod["restartPolicy"]) == (0, "Never")
     trainer = job["spec"]["trainer"]
     assert trainer["command"][0] == "torchrun"
     assert trainer["command"][-2:] == ["-m", "dragoman"]
     assert parse(trainer["args"])["recipe"] in recipe_names()
     assert parse(trainer["args"])["out"].is_relative_to("/work")
+
+
+def test_the_job_for_skypilot_is_sound():
+    job = yaml.safe_load((MACHINES / "skypilot.yaml").read_text())
+    assert set(job) <= {"name", "num_nodes", "resources", "workdir", "file_mounts", "setup", "run"}
+    assert job["resources"]["use_spot"]
+    assert job["resources"]["job_recovery"]["recover_on_exit_codes"] == [EXIT_RESUMABLE]
+    for script in (job["setup"], job["run"]):
+        assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    assert (ROOT / re.search(r"--constraint (\S+)", job["setup"])[1]).exists()
+    words = shlex.split(job["run"])
+    given = parse(words[words.index("dragoman") + 1 :])
+    [mount] = job["file_mounts"]
+    assert given["recipe"] in recipe_names()
+    assert given["out"].is_relative_to(mount)
+    assert given["data"].is_relative_to(mount)
+
+
+def test_the_script_for_spot_machines_is_sound():
+    """Its behaviour is tested in `system/test_preemption.py`."""
+    script = MACHINES / "spot.sh"
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+    assert os.access(script, os.X_OK)
+    assert f'"$code" != {EXIT_RESUMABLE}' in script.read_text()
+
+
+@pytest.mark.parametrize("unit", [ROOT / "examples" / "dragoman.service", MACHINES / "train.service"])
+def test_units_of_systemd_are_sound(unit, tmp_path):
+    lines = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] != "#")
+    program, *words = shlex.split(lines["ExecStart"])
+    assert Path(program).name == "dragoman"
+    assert parse(words)
+    if words[0] == "train":
+        assert str(EXIT_RESUMABLE) in lines["RestartForceExitStatus"].split()
+        assert str(EXIT_USER_ERROR) in lines["RestartPreventExitStatus"].split()
+    if shutil.which("systemd-analyze"):  # It also checks that the program exists.
+        copy = tmp_path / unit.name
+        copy.write_text(unit.read_text().replace(program, shutil.which("true")))
+        checked = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False)
+        assert unit.name not in checked.stderr
 
 
 def test_the_image_takes_in_files_that_exist():

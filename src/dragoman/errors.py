@@ -9,6 +9,9 @@ EXIT_WORKERS_LOST = 3
 """Exit code of a worker whose static world has lost another worker."""
 EXIT_DIVERGED = 4
 """Exit code of a worker whose elastic run has diverged."""
+EXIT_RESUMABLE = 75
+"""Exit code of a run that a signal stopped, after it was saved: the same command resumes it. Supervisors restart on it;
+sysexits.h calls it EX_TEMPFAIL."""
 
 
 class DragomanError(Exception):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.events import CheckpointSaved, PeakMeasured, RunStarted, StepDone
+from dragoman.errors import EXIT_RESUMABLE
+from dragoman.events import CheckpointSaved, PeakMeasured, RunEnded, RunStarted, StepDone
 from dragoman.run_folder import RunFolder
 
 from ..processes import losses, train
@@ -116,7 +117,7 @@ def test_ctrl_c_saves_and_the_run_resumes_on_a_host_that_does_not_have_it(homes,
     process = start(homes, "a,b", data.path, *QUIET, *ENDLESS)
     wait_for_step(homes["a"].folder / "run", 5, process)
     os.killpg(process.pid, signal.SIGINT)
-    output = finish(process)
+    output = finish(process, code=EXIT_RESUMABLE)
     assert "Run the same command again to resume." in output
     run = RunFolder(homes["a"].folder / "run")
     saved = [event.step for event in run.events() if isinstance(event, CheckpointSaved)]
@@ -212,6 +213,28 @@ def test_the_slurm_example_trains_on_two_nodes(homes, slurm, data):
     started = [event for event in RunFolder(homes["a"].folder / "run").events() if isinstance(event, RunStarted)]
     assert started[-1].world_size == 2
     assert (homes["b"].folder / "run" / "events-1.jsonl").exists()
+
+
+@needs_programs("munged", "slurmctld", "slurmd", "sbatch")
+def test_the_slurm_example_saves_and_goes_back_into_the_queue_when_its_time_is_up(homes, slurm, data):
+    launch = command("", data.path, *QUIET, *ENDLESS)
+    job = ["sbatch", "--parsable", str(EXAMPLES / "slurm.sh"), *launch[launch.index("train") + 1 :]]
+    number = homes["a"].run(job, env=slurm).stdout.strip()
+    run = RunFolder(homes["a"].folder / "run")
+    try:
+        while max(losses(run.path), default=0) < 4:
+            time.sleep(0.1)
+        homes["a"].run(["scancel", "--signal=TERM", number], env=slurm)  # As `--signal=TERM@120` does.
+        while "PENDING" not in homes["a"].run(["squeue", "-h", "-o", "%T", "-j", number], env=slurm).stdout:
+            time.sleep(0.2)
+    finally:
+        for name in ("a", "b"):  # Ends all processes that were started there.
+            homes[name].kill()
+            homes[name].restart()
+    events = run.events()
+    assert [event.reason for event in events if isinstance(event, RunEnded)] == ["interrupted"]
+    saved = [event.step for event in events if isinstance(event, CheckpointSaved)]
+    assert saved[-1] == max(losses(run.path))
 
 
 @needs_programs("mpirun")

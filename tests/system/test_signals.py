@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dragoman.errors import EXIT_RESUMABLE
 from dragoman.events import CheckpointSaved, RunEnded
 from dragoman.run_folder import RunFolder
 
@@ -66,7 +67,7 @@ def test_training_in_the_background_ignores_hang_ups_and_ctrl_c_and_saves_on_sig
     assert process.poll() is None, process.communicate()[0]
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    assert process.returncode == EXIT_RESUMABLE, output
     assert_saved_and_interrupted(tmp_path / "run")
 
 

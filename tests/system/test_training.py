@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from dragoman.corpus.dataset import MANIFEST_FILE
-from dragoman.errors import EXIT_USER_ERROR
+from dragoman.errors import EXIT_RESUMABLE, EXIT_USER_ERROR
 from dragoman.events import CheckpointSaved, RunEnded, RunStarted, StepDone
 from dragoman.files import read_json, write_json
 from dragoman.run_folder import RunFolder
@@ -101,12 +101,12 @@ def _worker_pids(pid: int) -> Iterator[str]:
 
 # SIGTERM to a command with several workers is tested in test_signals.py.
 @pytest.mark.parametrize(("workers", "signal_number"), [(1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM)])
-def test_train_finishes_the_step_saves_and_exits_with_0_on_a_signal(data, tmp_path, workers, signal_number):
+def test_train_finishes_the_step_saves_and_exits_with_75_on_a_signal(data, tmp_path, workers, signal_number):
     process = start(data.path, tmp_path / "run", "training.steps=100000", workers=workers)
     wait_for_steps(tmp_path / "run", 6, process)
     process.send_signal(signal_number)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    assert process.returncode == EXIT_RESUMABLE, output
     assert "Run the same command again to resume." in output
     events = RunFolder(tmp_path / "run").events()
     assert isinstance(events[-1], RunEnded)

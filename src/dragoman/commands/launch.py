@@ -13,7 +13,7 @@ from dragoman.commands.typer_app import (
     app,
     open_console,
 )
-from dragoman.errors import DragomanError
+from dragoman.errors import EXIT_RESUMABLE, DragomanError
 
 if TYPE_CHECKING:
     from dragoman.launch.agents import Agents
@@ -77,6 +77,8 @@ def launch(
         raise InterruptedByUserError("interrupted before any worker was started.") from None
     if reason == "diverged":
         raise typer.Exit(1)
+    if reason == "interrupted":
+        raise typer.Exit(EXIT_RESUMABLE)
 
 
 def _link_check(view: "HostOutput") -> "LinkCheck":

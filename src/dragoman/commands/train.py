@@ -1,9 +1,13 @@
 """`dragoman train`: a run on this machine."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from dragoman.errors import EXIT_RESUMABLE
+from dragoman.worker_environment import SECRET
 
 
 def train(
@@ -17,8 +21,8 @@ def train(
 ) -> None:
     """Train a model, or resume an interrupted run.
 
-    Ctrl-C finishes the step, saves a checkpoint and exits; the same command resumes exactly where it stopped. A second
-    Ctrl-C exits at once.
+    Ctrl-C or SIGTERM finishes the step, saves a checkpoint and exits with code 75; the same command resumes exactly
+    where it stopped. A second Ctrl-C exits at once.
 
     **Examples**
 
@@ -42,3 +46,5 @@ def train(
     reason = local_launcher.train(job, count, make_scorer)
     if reason == "diverged":
         raise typer.Exit(1)
+    if reason == "interrupted" and SECRET not in os.environ:  # `launch` itself exits with this code, not its workers.
+        raise typer.Exit(EXIT_RESUMABLE)

@@ -81,14 +81,14 @@ BUILT_IN: dict[str, tuple[Any, str]] = {
     "data_layer_params.repeat": (True, "epochs follow each other until training.steps"),
     "loss_params.do_mask": (True, "batches have no padding"),
     "loss_params.offset_target_by_one": (True, "the decoder predicts the next token"),
-    "decoder_params.pad_embeddings_2_eight": (False, "the vocabulary has the size that prepare gave it"),
-    "encoder_params.pad_embeddings_2_eight": (False, "the vocabulary has the size that prepare gave it"),
-    "data_layer_params.pad_vocab_to_eight": (False, "the vocabulary has the size that prepare gave it"),
+    "decoder_params.pad_embeddings_2_eight": (True, "the vocabulary is padded to a multiple of 64"),
+    "encoder_params.pad_embeddings_2_eight": (True, "the vocabulary is padded to a multiple of 64"),
+    "data_layer_params.pad_vocab_to_eight": (True, "the vocabulary is padded to a multiple of 64"),
     "data_layer_params.batch_in_tokens": (True, "batch.tokens is in tokens"),
 }
 """What Dragoman always does, if the value is this one; None stands for any value."""
 
-_PADDED_VOCABULARY = "choose a tokenizer.vocabulary_size that is a multiple of 8"
+_PADDED_VOCABULARY = "the vocabulary is always padded, to a multiple of 64"
 _OWN_TOKENIZER = "`dragoman prepare` trains a tokenizer; `--tokenizer` takes an existing SentencePiece model"
 _DATA_LOADER = "the data set is memory-mapped, and batches are prefetched"
 _RECORDED = "every step is recorded: see TensorBoard and `dragoman watch`"
