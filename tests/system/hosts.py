@@ -8,7 +8,7 @@ that can be slowed down or disconnected. All of it belongs to processes that end
         hosts["b"].kill()
 
 Hosts see the files of this machine, except for /srv, the home folder: there each host sees its own `folder`.
-Requires root, Linux with cgroups version 1, iproute2 and openssh-server.
+Requires root, Linux with cgroups of version 1 or 2, iproute2 and openssh-server.
 """
 
 import argparse
@@ -32,7 +32,6 @@ HOME = "/srv"
 NAME_PREFIX = "dragoman-hosts-"
 INTERFACE = "eth0"
 CGROUPS = Path("/sys/fs/cgroup")
-CONTROLLERS = ("cpu", "freezer")
 QUOTA_PERIOD_US = 10_000
 """Short, so that a host runs slowly all the time: with a long period it would alternate between full speed and none."""
 TIMEOUT_S = 20.0
@@ -54,10 +53,63 @@ def missing_requirements() -> str | None:
     missing = missing_programs(*PROGRAMS)
     if missing:
         return f"hosts need {', '.join(missing)}: .ci/system-packages lists the packages to install"
-    absent = [str(CGROUPS / controller) for controller in CONTROLLERS if not (CGROUPS / controller / "tasks").exists()]
-    if absent:
-        return f"hosts need cgroups version 1: {' and '.join(absent)} not found"
+    if cgroup_roots("") == []:
+        return f"hosts need cgroups with the controller cpu, at {CGROUPS}"
     return None
+
+
+def cgroup_roots(group: str) -> list[Path]:
+    """The cgroup of a group of hosts in each hierarchy: cpu and freezer in version 1, a single one in version 2."""
+    first = [CGROUPS / controller for controller in ("cpu", "freezer")]
+    if all((root / "tasks").exists() for root in first):
+        return [root / group for root in first]
+    controllers = CGROUPS / "cgroup.controllers"
+    return [CGROUPS / group] if controllers.exists() and "cpu" in controllers.read_text().split() else []
+
+
+class HostCgroups:
+    """The cgroups of a host, which limit and freeze its processes."""
+
+    def __init__(self, group: str, name: str) -> None:
+        self._roots = cgroup_roots(group)
+        self.paths = [root / name for root in self._roots]
+
+    def create(self) -> None:
+        for path in self.paths:
+            path.mkdir(parents=True, exist_ok=True)
+        if self._unified:  # Version 2 passes controllers on from each level to the next one.
+            for level in (CGROUPS, self._roots[0]):
+                (level / "cgroup.subtree_control").write_text("+cpu")
+
+    def processes(self) -> list[int]:
+        return [int(line) for line in (self.paths[0] / "cgroup.procs").read_text().split()]
+
+    def set_quota(self, cores: float | None) -> None:
+        """Limit all processes together to a number of cores; None removes the limit."""
+        quota = None if cores is None else round(cores * QUOTA_PERIOD_US)
+        if self._unified:
+            (self.paths[0] / "cpu.max").write_text(f"{'max' if quota is None else quota} {QUOTA_PERIOD_US}")
+        else:
+            (self.paths[0] / "cpu.cfs_period_us").write_text(str(QUOTA_PERIOD_US))
+            (self.paths[0] / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
+
+    def set_frozen(self, frozen: bool) -> None:
+        """Suspend or resume all processes, and wait until they are."""
+        if self._unified:
+            (self.paths[0] / "cgroup.freeze").write_text(str(int(frozen)))
+            events = self.paths[0] / "cgroup.events"
+            _wait_until(
+                lambda: f"frozen {int(frozen)}" in events.read_text(), f"{self.paths[0]} did not freeze or thaw"
+            )
+        else:
+            state = self.paths[1] / "freezer.state"
+            wanted = "FROZEN" if frozen else "THAWED"
+            state.write_text(wanted)
+            _wait_until(lambda: state.read_text().strip() == wanted, f"{self.paths[1]} did not become {wanted}")
+
+    @property
+    def _unified(self) -> bool:
+        return len(self.paths) == 1
 
 
 class Host:
@@ -76,7 +128,7 @@ class Host:
         self._port = f"port{number}"
         # A restarted host keeps its MAC address: peers use the old one until their ARP entries expire.
         self._mac_address = f"02:00:00:00:00:{number:02x}"
-        self._cgroups = [CGROUPS / controller / hosts.name / name for controller in CONTROLLERS]
+        self._cgroups = HostCgroups(hosts.name, name)
         self._unshare: subprocess.Popen[str] | None = None
         self._init_pid = 0
 
@@ -125,17 +177,15 @@ class Host:
     def set_quota(self, cores: float | None) -> None:
         """Limit all processes of this host together to a number of cores; None removes the limit."""
         self.cores = cores
-        (self._cgroups[0] / "cpu.cfs_period_us").write_text(str(QUOTA_PERIOD_US))
-        quota = -1 if cores is None else round(cores * QUOTA_PERIOD_US)
-        (self._cgroups[0] / "cpu.cfs_quota_us").write_text(str(quota))
+        self._cgroups.set_quota(cores)
 
     def freeze(self) -> None:
         """Suspend all processes of this host. It still answers pings, because the kernel does that."""
-        self._set_freezer("FROZEN")
+        self._cgroups.set_frozen(True)
 
     def thaw(self) -> None:
         """Resume all processes after `freeze`."""
-        self._set_freezer("THAWED")
+        self._cgroups.set_frozen(False)
 
     def kill(self) -> None:
         """Kill this host like a power failure: the link is deleted first, so that its peers see no connection close."""
@@ -151,11 +201,11 @@ class Host:
 
     def restart(self) -> None:
         """Start this host, also again after `kill`: with the same address and files, but none of its processes."""
-        for cgroup in self._cgroups:
-            cgroup.mkdir(parents=True, exist_ok=True)
+        self._cgroups.create()
         self.set_quota(self.cores)
         unshare = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        boot = [sys.executable, "-I", __file__, "--boot", str(self._hosts.folder), self.name, *map(str, self._cgroups)]
+        boot = [sys.executable, "-I", __file__, "--boot", str(self._hosts.folder), self.name]
+        boot += map(str, self._cgroups.paths)
         self._unshare = _start_namespace([*self._taskset(), *unshare, *boot], env=self._environment(None))
         self._init_pid = int(Path(f"/proc/{self._unshare.pid}/task/{self._unshare.pid}/children").read_text())
         self._hosts.in_switch(
@@ -171,26 +221,21 @@ class Host:
         _wait_until(self._accepts_ssh, f"{self.name} does not accept ssh connections at {self.address}")
 
     def _all_processes(self) -> list[int]:
-        return [int(line) for line in (self._cgroups[0] / "cgroup.procs").read_text().split()]
+        return self._cgroups.processes()
 
     def _accepts_ssh(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection((self.address, 22), timeout=1):
             return True
         return False
 
-    def _set_freezer(self, state: str) -> None:
-        freezer = self._cgroups[1] / "freezer.state"
-        freezer.write_text(state)
-        _wait_until(lambda: freezer.read_text().strip() == state, f"{self.name} did not become {state}")
-
     def _in_network(self, *command: str) -> None:
         _run("nsenter", "--target", str(self._init_pid), "--net", *command)
 
     def _command_inside(self, command: Sequence[str]) -> list[str]:
-        join = 'for group in "$1" "$2"; do echo $$ > "$group/cgroup.procs"; done; shift 2; exec "$@"'
+        join = 'until [ "$1" = -- ]; do echo $$ > "$1/cgroup.procs"; shift; done; shift; exec "$@"'
         enter = ["nsenter", "--target", str(self._init_pid), "--mount", "--uts", "--ipc", "--net", "--pid"]
         start = ["sh", "-c", f'cd {HOME} && exec "$@"', "sh", *command]
-        return ["sh", "-c", join, "sh", *map(str, self._cgroups), *self._taskset(), *enter, *start]
+        return ["sh", "-c", join, "sh", *map(str, self._cgroups.paths), "--", *self._taskset(), *enter, *start]
 
     def _taskset(self) -> list[str]:
         """Command prefix that pins a host with at most one core to one CPU, where more threads only slow it down."""
@@ -318,8 +363,7 @@ class Hosts:
         (self.folder / "known_hosts").write_text("".join(known_hosts))
 
     def _remove_cgroups(self) -> None:
-        roots = [CGROUPS / controller / self.name for controller in CONTROLLERS]
-        cgroups = [cgroup for root in roots if root.exists() for cgroup in (*root.glob("*/"), root)]
+        cgroups = [cgroup for root in cgroup_roots(self.name) if root.exists() for cgroup in (*root.glob("*/"), root)]
         for cgroup in cgroups:
             _kill_processes(cgroup)
         for cgroup in cgroups:
@@ -380,8 +424,9 @@ def _kill_processes(cgroup: Path) -> None:
     for pid in (cgroup / "cgroup.procs").read_text().split():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)
-    if (cgroup / "freezer.state").exists():
-        (cgroup / "freezer.state").write_text("THAWED")
+    for file, thawed in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+        if (cgroup / file).exists():
+            (cgroup / file).write_text(thawed)
 
 
 def _try_to_remove(cgroup: Path) -> bool:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from .hosts import CGROUPS, CONTROLLERS, HOME, NAME_PREFIX, Hosts, missing_requirements
+from . import hosts as test_bed
+from .hosts import HOME, NAME_PREFIX, HostCgroups, Hosts, cgroup_roots, missing_requirements
 
 pytestmark = [
     pytest.mark.system,
@@ -88,7 +89,7 @@ def test_invalid_rate_is_rejected(hosts):
 def test_cpu_quota_throttles_a_host(hosts):
     spin = "import time; n = time.process_time\nwhile n() < 0.2: pass"
     hosts["b"].ssh(python(spin))
-    cpu_stat = dict(line.split() for line in (CGROUPS / "cpu" / hosts.name / "b" / "cpu.stat").read_text().splitlines())
+    cpu_stat = dict(line.split() for line in (cgroup_roots(hosts.name)[0] / "b" / "cpu.stat").read_text().splitlines())
     assert int(cpu_stat["nr_throttled"]) > 0
 
 
@@ -146,7 +147,7 @@ def test_two_groups_of_hosts_can_exist_at_the_same_time(hosts):
 
 
 def leftovers(name: str, folder: Path) -> list[str]:
-    cgroups = [str(cgroup) for controller in CONTROLLERS for cgroup in (CGROUPS / controller).glob(name)]
+    cgroups = [str(cgroup) for root in cgroup_roots("") for cgroup in root.glob(name)]
     links = subprocess.check_output(["ip", "-brief", "link"], text=True)
     interface = name.replace(NAME_PREFIX, "hosts") + "@"
     return (
@@ -192,3 +193,20 @@ def _command_lines_with(text: str) -> list[str]:
             if text in line and int(entry.name) != os.getpid():
                 found.append(line)
     return found
+
+
+def test_cgroups_of_version_2_are_limited_and_frozen_by_their_own_files(tmp_path, monkeypatch):
+    """This machine may have either version, so the files of a directory stand for those of the kernel."""
+    monkeypatch.setattr(test_bed, "CGROUPS", tmp_path)
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory\n")
+    cgroups = HostCgroups("group", "a")
+    assert cgroups.paths == [tmp_path / "group" / "a"]
+    cgroups.create()
+    assert [(tmp_path / level / "cgroup.subtree_control").read_text() for level in ("", "group")] == ["+cpu", "+cpu"]
+    cgroups.set_quota(0.5)
+    assert (tmp_path / "group" / "a" / "cpu.max").read_text() == "5000 10000"
+    cgroups.set_quota(None)
+    assert (tmp_path / "group" / "a" / "cpu.max").read_text() == "max 10000"
+    (tmp_path / "group" / "a" / "cgroup.events").write_text("populated 1\nfrozen 1\n")
+    cgroups.set_frozen(True)
+    assert (tmp_path / "group" / "a" / "cgroup.freeze").read_text() == "1"
