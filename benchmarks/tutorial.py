@@ -60,13 +60,10 @@ def run(blocks: list[str], folder: Path, environment: dict[str, str]) -> tuple[l
     """Run blocks in one shell, which ends at the first command that fails. Returns the times of those completed."""
     script = "".join(f"{block}echo {MARK}\n" for block in blocks)
     process = subprocess.Popen(
-        ["bash", "-e", "-o", "pipefail"], cwd=folder, env=environment, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ["bash", "-e", "-o", "pipefail", "-c", script], cwd=folder, env=environment, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(script)
-    process.stdin.close()
     times, started_at_s = [], time.monotonic()
     for line in process.stdout:
         if line.strip() == MARK:

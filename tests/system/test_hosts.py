@@ -210,3 +210,31 @@ def test_cgroups_of_version_2_are_limited_and_frozen_by_their_own_files(tmp_path
     (tmp_path / "group" / "a" / "cgroup.events").write_text("populated 1\nfrozen 1\n")
     cgroups.set_frozen(True)
     assert (tmp_path / "group" / "a" / "cgroup.freeze").read_text() == "1"
+
+
+def two_hosts(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    script = Path(__file__).parents[2] / "examples" / "two-hosts"
+    return subprocess.run([sys.executable, script, *words], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_command_of_the_tutorial_creates_changes_and_removes_two_hosts(tmp_path):
+    refused = two_hosts(tmp_path, "down")
+    assert refused.returncode == 1
+    assert "There are no hosts" in refused.stderr
+    created = two_hosts(tmp_path, "up")
+    try:
+        assert created.returncode == 0, created.stdout + created.stderr
+        folder = (tmp_path / "hosts").resolve()
+        ssh = ["ssh", "-F", str(tmp_path / "hosts" / "ssh_config"), "b"]
+        assert subprocess.check_output([*ssh, "hostname"], text=True).strip() == "b"
+        assert "are up already" in two_hosts(tmp_path, "up").stderr
+        assert two_hosts(tmp_path, "link", "10mbit").returncode == 0
+        assert "rate 10Mbit" in subprocess.check_output([*ssh, "tc qdisc show dev eth0"], text=True)
+        assert two_hosts(tmp_path, "cpu", "b", "0.3").returncode == 0
+        for wrong in (["link", "fast"], ["cpu", "c", "1"], ["cpu", "a", "many"], ["sideways"], []):
+            assert two_hosts(tmp_path, *wrong).returncode == 1
+    finally:
+        removed = two_hosts(tmp_path, "down")
+    assert removed.returncode == 0, removed.stdout + removed.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert not folder.exists()
