@@ -74,7 +74,7 @@ def test_the_job_for_skypilot_is_sound():
     [mount] = job["file_mounts"]
     assert given["recipe"] in recipe_names()
     assert given["out"].is_relative_to(mount)
-    assert given["data"].is_relative_to(mount)
+    assert all(Path(data).is_relative_to(mount) for data in given["data"])
 
 
 def test_the_script_for_spot_machines_is_sound():
