@@ -14,6 +14,7 @@ import dragoman
 from dragoman.corpus import demo
 from dragoman.recipe import recipe_names
 
+from .openseq2seq.configurations import TRANSFORMER
 from .small import TINY
 
 ROOT = Path(__file__).parents[1]
@@ -120,3 +121,4 @@ def _write_files(folder: Path, pairs: list[tuple[str, str]]) -> None:
     (folder / "notes.md").write_text(MARKDOWN)
     (folder / "film.srt").write_text(SRT)
     (folder / "my-recipe.toml").write_text("[training]\nsteps = 10\n")
+    (folder / "transformer-base.py").write_text(TRANSFORMER)
