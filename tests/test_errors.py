@@ -24,7 +24,7 @@ WITHOUT_ROOTS_RIGHTS = ("setpriv", "--bounding-set=-dac_override,-dac_read_searc
         ("Disk quota exceeded", "free some disk space"),
         ("Permission denied", "allow your user to write there"),
         ("Read-only file system", "mount that disk writable"),
-        ("Not a directory", "a file has the place of a folder"),
+        ("Not a directory", "move the file that is in the place of a folder"),
         ("Input/output error", "check its disk"),
         (None, "check its disk"),
     ],

@@ -19,7 +19,7 @@ _WRITE_REMEDIES = {
         "free some disk space": (errno.ENOSPC, errno.EDQUOT),
         "allow your user to write there": (errno.EACCES, errno.EPERM),
         "mount that disk writable": (errno.EROFS,),
-        "a file has the place of a folder": (errno.EEXIST, errno.ENOTDIR),
+        "move the file that is in the place of a folder": (errno.EEXIST, errno.ENOTDIR),
     }.items()
     for code in codes
 }
