@@ -38,7 +38,7 @@ STATEMENTS = {
     "throttled": "GPUs are throttled",
 }
 """Warnings as statements, by key. Other warnings are stated as question and answer."""
-SEVERITY = ("diverging", "drifted", "checkpoint-failed", "overfitting", "network", "straggler")
+SEVERITY = ("diverging", "drifted", "checkpoint-failed", "overfitting", "forgetting", "network", "straggler")
 """Warnings that come before all others, the most severe first. The others keep the order of the diagnoses."""
 USEFUL = ("compute", "optimizer update")
 MOSTLY = 0.5
