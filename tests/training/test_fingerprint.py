@@ -51,7 +51,7 @@ def test_every_worker_of_a_static_world_is_refused_with_the_difference_and_the_w
 
 def test_other_evaluation_sets_are_named(data, old_data, fingerprint):
     sets = [replace(EvaluationSet.validation(each), name="news") for each in (data, old_data)]
-    first, second = (Fingerprint.of(tiny(), data, [each]) for each in sets)
+    first, second = (Fingerprint.of(tiny(), data, other_sets=[each]) for each in sets)
     identities = [each.identity[:12] for each in sets]
     assert first.differences(second) == [f"--also-evaluate news ({identities[0]}), not news ({identities[1]})"]
     assert first.differences(fingerprint) == [f"--also-evaluate news ({identities[0]}), not of no set"]
