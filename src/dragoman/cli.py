@@ -19,6 +19,7 @@ from dragoman.commands.export import export
 from dragoman.commands.extras import missing_extra
 from dragoman.commands.inspect import inspect
 from dragoman.commands.launch import launch
+from dragoman.commands.learning_curve import learning_curve
 from dragoman.commands.prepare import prepare
 from dragoman.commands.report import report
 from dragoman.commands.score import score
@@ -42,6 +43,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 app.command(cls=CommandWithSettings)(with_quiet(prepare))
 app.command(cls=CommandWithSettings)(with_quiet(train))
 app.command(context_settings={"allow_interspersed_args": False})(with_quiet(launch))
+app.command("learning-curve", cls=CommandWithSettings)(with_quiet(learning_curve))
 app.command(cls=CommandWithSettings)(with_quiet(translate))
 app.command()(with_quiet(score))
 app.command()(with_quiet(export))

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dragoman.decoding.line_translator import LineTranslator
     from dragoman.decoding.scoring import Comparison, Score
     from dragoman.decoding.system_translations import EvaluationText
+    from dragoman.insight.data_forecast import LearningCurve
     from dragoman.insight.report_content import ReportContent
     from dragoman.insight.run_result import RunResult
 
@@ -141,6 +143,37 @@ def train(
         if model is not None:
             model.open(resolved.settings, dataset)
     return TrainedRun(Path(out), local_launcher.train(job, count, make_scorer))
+
+
+def learning_curve(
+    recipe: str,
+    data: PathLike,
+    out: PathLike,
+    *,
+    parts: Sequence[float] = (0.1, 0.33, 1),
+    settings: Overrides = (),
+    start: PathLike | None = None,
+    workers: int | None = None,
+) -> "LearningCurve":
+    """Train on parts of a data set, and forecast what twice as many pairs would bring.
+
+    Each run is a folder in `out`. They differ in the pairs alone: all have the same number of steps, and of each the
+    best evaluation counts. Runs that exist already are resumed, or used as they are.
+    """
+    from dragoman.corpus.data_mixture import open_data
+    from dragoman.insight.data_forecast import CurvePart, LearningCurve
+
+    arguments = {part: f"{data}#{part:f}" for part in sorted({Decimal(str(part)).normalize() for part in parts})}
+    pairs = {part: open_data(argument).manifest.splits["train"].pairs for part, argument in arguments.items()}
+    found = []
+    for part, argument in arguments.items():
+        run = train(recipe, argument, Path(out) / f"part-{part:f}", settings=settings, start=start, workers=workers)
+        if run.reason == "interrupted":
+            raise KeyboardInterrupt
+        if (result := run.result) is None:
+            raise DragomanError(f"{run.path} has no evaluation: lower evaluation.every, so that each run has some.")
+        found.append(CurvePart(pairs[part], result.nll, result.bleu, str(run.path)))
+    return LearningCurve(found)
 
 
 def load(

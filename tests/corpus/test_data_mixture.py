@@ -1,6 +1,7 @@
 """Mixtures of data sets: each pair as often as its weight says, and one message with all reasons against mixing."""
 
 import hashlib
+import math
 import shutil
 from collections import Counter
 from decimal import Decimal
@@ -51,6 +52,16 @@ def test_the_pairs_of_an_epoch_do_not_depend_on_what_was_asked_before(parts, epo
     assert pairs.of_epoch(epoch, seed).tolist() == mix(parts).of_epoch(epoch, seed).tolist()
 
 
+@given(st.integers(20, 90), st.decimals(Decimal("0.02"), 1, places=2), weights, st.integers(0, 9))
+def test_a_part_uses_the_same_pairs_in_all_epochs_and_larger_parts_contain_smaller_ones(size, part, weight, seed):
+    def used(part: Decimal) -> set[int]:
+        pairs = MixedPairs([make_pairs(size)], [weight], [part])
+        return set(np.concatenate([pairs.of_epoch(epoch, seed) for epoch in range(60)]).tolist())
+
+    assert len(used(part)) == math.ceil(part * size)
+    assert used(part / 2) <= used(part)
+
+
 def test_the_pairs_of_an_epoch_stay_the_same_in_every_version():
     """A run resumes at a position of the plan, so another version must choose the same pairs."""
     chosen = mix([(300, Decimal(1)), (1000, Decimal("0.3")), (50, Decimal("2.5"))]).of_epoch(2, seed=3)
@@ -74,12 +85,29 @@ def test_epochs_and_seeds_choose_other_pairs():
         ("old@10", "old", 10),
         ("me@home", "me@home", 1),
         ("host@1/data", "host@1/data", 1),
+        ("a#b", "a#b", 1),
     ],
 )
 def test_a_weight_is_a_number_after_the_last_at(argument, path, weight):
     parsed = parse_data(argument)
     assert parsed == WeightedPath(Path(path), Decimal(weight))
     assert parse_data(str(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("argument", "part", "weight"),
+    [("new#0.1", "0.1", 1), ("new#.25@3", "0.25", 3), ("new#1", "1", 1)],
+)
+def test_a_part_is_a_number_after_a_hash(argument, part, weight):
+    parsed = parse_data(argument)
+    assert parsed == WeightedPath(Path("new"), Decimal(weight), Decimal(part))
+    assert parse_data(str(parsed)) == parsed
+
+
+@pytest.mark.parametrize("argument", ["new#0", "new#1.5", "new#3@0.5"])
+def test_a_part_that_is_none_or_more_than_all_is_refused(argument):
+    with pytest.raises(DragomanError, match="the part is not above 0 and at most 1"):
+        parse_data(argument)
 
 
 def test_an_existing_folder_is_preferred_to_a_weight(tmp_path):

@@ -1,10 +1,12 @@
-"""Data mixtures: several data sets that are trained on as one, each with a weight.
+"""Data mixtures: several data sets that are trained on as one, each with a weight, or parts of them.
 
 A weight is how often each pair of a data set is used in an epoch, on average: `old@0.3` uses three of ten pairs in each
-epoch, others in the next, and each pair once before any is used twice.
+epoch, others in the next, and each pair once before any is used twice. A part is a random choice of pairs, the same in
+all epochs: `new#0.1` uses one of ten pairs and never the others. Of two parts, the larger contains the smaller.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,29 +22,39 @@ from dragoman.corpus.shards import Pairs
 from dragoman.errors import DragomanError
 
 DataArgument = str | Path
-"""`DATA` or `DATA@WEIGHT`."""
+"""`DATA`, `DATA@WEIGHT`, `DATA#PART` or `DATA#PART@WEIGHT`."""
 
 
 @dataclass(frozen=True)
 class WeightedPath:
-    """The path of a data set, and how often each of its pairs is used in an epoch."""
+    """The path of a data set, how often each pair is used in an epoch, and which part of the pairs is used at all."""
 
     path: Path
     weight: Decimal = Decimal(1)
+    part: Decimal = Decimal(1)
 
     def __str__(self) -> str:
-        return str(self.path) if self.weight == 1 else f"{self.path}@{self.weight:f}"
+        part = "" if self.part == 1 else f"#{self.part:f}"
+        return f"{self.path}{part}" if self.weight == 1 else f"{self.path}{part}@{self.weight:f}"
 
 
 def parse_data(argument: DataArgument) -> WeightedPath:
-    """Parse `DATA` or `DATA@WEIGHT`. An existing folder of that name is preferred."""
-    match = re.fullmatch(r"(.+)@(\d+\.?\d*|\.\d+)", str(argument))
-    if match is None or Path(argument).exists():
-        return WeightedPath(Path(argument))
-    weight = Decimal(match[2]).normalize()
+    """Parse `DATA`, with a part and a weight if it has them. An existing folder of that name is preferred."""
+    folder, weight = _split_number(str(argument), "@")
+    folder, part = _split_number(folder, "#")
     if not weight:
         raise DragomanError(f"--data {argument}: the weight is not above 0: write for example @0.3, or leave it out.")
-    return WeightedPath(Path(match[1]), weight)
+    if not 0 < part <= 1:
+        raise DragomanError(f"--data {argument}: the part is not above 0 and at most 1: write for example #0.1.")
+    return WeightedPath(Path(folder), weight, part)
+
+
+def _split_number(argument: str, sign: str) -> tuple[str, Decimal]:
+    """What is before and after the last sign; 1 if no number follows it."""
+    match = re.fullmatch(rf"(.+){sign}(\d+\.?\d*|\.\d+)", argument)
+    if match is None or Path(argument).exists():
+        return argument, Decimal(1)
+    return match[1], Decimal(match[2]).normalize()
 
 
 def parse_all(data: DataArgument | Sequence[DataArgument]) -> list[WeightedPath]:
@@ -61,17 +73,20 @@ def open_data(data: DataArgument | Sequence[DataArgument]) -> DataSet:
 class MixedPairs(Pairs):
     """The training pairs of several data sets, one after the other."""
 
-    def __init__(self, parts: Sequence[Pairs], weights: Sequence[Decimal]) -> None:
+    def __init__(self, parts: Sequence[Pairs], weights: Sequence[Decimal], used_parts: Sequence[Decimal] = ()) -> None:
         super().__init__([shard for pairs in parts for shard in pairs.shards])
         self._weights, self._sizes = weights, [len(pairs) for pairs in parts]
+        used = used_parts or [Decimal(1)] * len(parts)
+        self._used = [math.ceil(part * size) for part, size in zip(used, self._sizes, strict=True)]
+        """Pairs of each data set that are used at all: the first ones of its random order."""
         self._orders: dict[tuple[int, int], npt.NDArray[np.int32]] = {}
 
     def of_epoch(self, epoch: int, seed: int) -> npt.NDArray[np.int32]:
         """Indexes of the pairs of an epoch: of each data set the next ones in its random order, which has no end."""
         chosen, first = [], 0
-        for number, (size, weight) in enumerate(zip(self._sizes, self._weights, strict=True)):
-            start, stop = (int(epochs * weight * size) for epochs in (epoch, epoch + 1))
-            chosen.append(first + self._order(seed, number)[np.arange(start, stop) % size])
+        for number, (size, used, weight) in enumerate(zip(self._sizes, self._used, self._weights, strict=True)):
+            start, stop = (int(epochs * weight * used) for epochs in (epoch, epoch + 1))
+            chosen.append(first + self._order(seed, number)[np.arange(start, stop) % used])
             first += size
         return np.concatenate(chosen)
 
@@ -91,11 +106,11 @@ class MixedDataSet(DataSet):
         self._parts, self._opened = parts, _open_all(parts)
         first = self._opened[0]
         super().__init__(first.path)
-        weighted = list(zip(self._opened, (part.weight for part in parts), strict=True))
-        listing = "".join(f"{data.manifest.identity} {weight:f}\n" for data, weight in weighted)
+        weighted = list(zip(self._opened, parts, strict=True))
+        listing = "".join(f"{data.manifest.identity} {_describe_use(part)}\n" for data, part in weighted)
         self.manifest = replace(
             first.manifest,
-            name=" + ".join(str(WeightedPath(Path(data.manifest.name), weight)) for data, weight in weighted),
+            name=" + ".join(str(replace(part, path=Path(data.manifest.name))) for data, part in weighted),
             identity=hashlib.sha256(listing.encode()).hexdigest(),
             splits={**first.manifest.splits, "train": sum((_count(*each) for each in weighted), TextCounts())},
             sources=[source for data in self._opened for source in data.manifest.sources],
@@ -110,7 +125,11 @@ class MixedDataSet(DataSet):
 
     @cached_property
     def _train(self) -> MixedPairs:
-        return MixedPairs([data.pairs("train") for data in self._opened], [part.weight for part in self._parts])
+        return MixedPairs(
+            [data.pairs("train") for data in self._opened],
+            [part.weight for part in self._parts],
+            [part.part for part in self._parts],
+        )
 
 
 def _open_all(parts: Sequence[WeightedPath]) -> list[DataSet]:
@@ -125,7 +144,7 @@ def _open_all(parts: Sequence[WeightedPath]) -> list[DataSet]:
             continue
         problems += _find_differences(opened[-1], opened[0])
         pairs = opened[-1].manifest.splits["train"].pairs
-        if part.weight * pairs < 1:
+        if part.weight * math.ceil(part.part * pairs) < 1:
             problems.append(f"{part} uses none of its {pairs:,} pairs in an epoch: raise its weight.")
     if problems:
         what = "be mixed" if len(parts) > 1 else "be used with this weight"
@@ -149,7 +168,11 @@ def _find_differences(data: DataSet, first: DataSet) -> list[str]:
     return problems
 
 
-def _count(data: DataSet, weight: Decimal) -> TextCounts:
+def _describe_use(part: WeightedPath) -> str:
+    return f"{part.weight:f}" if part.part == 1 else f"{part.weight:f} {part.part:f}"
+
+
+def _count(data: DataSet, part: WeightedPath) -> TextCounts:
     """Counts of the pairs of an epoch, on average."""
     counts = data.manifest.splits["train"]
-    return TextCounts(*(round(weight * count) for count in vars(counts).values()))
+    return TextCounts(*(round(part.weight * part.part * count) for count in vars(counts).values()))

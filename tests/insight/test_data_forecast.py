@@ -1,0 +1,41 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.insight.data_forecast import CurvePart, LearningCurve
+
+PAIRS = (2900, 9700, 29_000)
+
+
+def curve(*losses: float) -> LearningCurve:
+    return LearningCurve([CurvePart(pairs, nll, None, "run") for pairs, nll in zip(PAIRS, losses, strict=False)])
+
+
+@given(st.floats(0.5, 2), st.floats(5, 200), st.floats(0.2, 0.8))
+def test_the_interval_holds_what_twice_as_many_pairs_bring(floor, height, exponent):
+    losses = [floor + height * pairs**-exponent for pairs in PAIRS]
+    forecast = curve(*losses).more_data
+    assert forecast.step == 2 * PAIRS[-1]
+    assert forecast.low <= floor + height * (2 * PAIRS[-1]) ** -exponent + 0.01 * losses[-1]
+    assert floor + height * (2 * PAIRS[-1]) ** -exponent <= forecast.high + 0.01 * losses[-1]
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ((4.0, 3.0, 2.2), "Twice as many would lower it by"),
+        ((2.0, 1.99, 1.985), "would hardly change it"),
+        ((2.0, 2.0, 2.1), "does not fall with the number of pairs"),
+        ((4.0, 3.0), "needs runs on at least three parts"),
+    ],
+)
+def test_the_verdict_is_stated_in_words(losses, words):
+    assert words in curve(*losses).describe()
+
+
+def test_scripts_get_the_parts_and_the_forecast():
+    content = curve(4.0, 3.0, 2.2).to_json()
+    assert [part["pairs"] for part in content["parts"]] == list(PAIRS)
+    forecast = content["twice_as_many_pairs"]
+    assert forecast["low"] <= forecast["nll"] <= forecast["high"] <= 2.2
+    assert curve(2.0, 2.0, 2.1).to_json()["twice_as_many_pairs"] is None
