@@ -13,6 +13,7 @@ from benchmarks.foreign_models import make_m2m100, make_marian, make_nllb
 import dragoman
 from dragoman.decoding.alignment import align
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
+from dragoman.exporting.export_summary import describe_export, is_export
 from dragoman.exporting.exporter import export
 
 from ..models import LINES, PAIRS
@@ -40,6 +41,8 @@ def test_after_some_steps_exports_translate_as_the_run(folders: Path, name: str,
 @families
 def test_an_export_for_transformers_is_a_folder_like_the_imported_one(folders: Path, name: str, tmp_path: Path) -> None:
     folder = export(Path(f"en-de={folders / name}"), tmp_path / "export", "huggingface")
+    assert is_export(folder)
+    assert describe_export(folder)["files"]["model.safetensors"]["bytes"] > 0
     _, pieces = load_peer(folder)
     original = dragoman.load(f"en-de={folders / name}", "cpu", beam=1)
     again = dragoman.load(folder, "cpu", beam=1)  # It states its direction.

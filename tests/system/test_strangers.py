@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from dragoman.errors import EXIT_RESUMABLE
 from dragoman.events import MessagesRejected, StepDone
 from dragoman.run_folder import RunFolder
 
@@ -56,7 +57,7 @@ def test_a_static_run_does_not_notice_strangers(hosts, data):
     reached = max(event.step for event in RunFolder(run).events(0) if isinstance(event, StepDone))
     wait_for_step(run, reached + 5, process)
     process.terminate()
-    output = finish(process)
+    output = finish(process, EXIT_RESUMABLE)
     events = RunFolder(run).events(0)
     steps = [event.step for event in events if isinstance(event, StepDone)]
     assert steps == list(range(1, len(steps) + 1))

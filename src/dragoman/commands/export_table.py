@@ -12,7 +12,24 @@ from dragoman.terminal import table
 
 def show_export(content: dict[str, Any], console: Console) -> None:
     """Print languages, format, architecture and files of an export, and what to do with it."""
-    folder, languages, model = Path(content["export"]), content["languages"], content["architecture"]
+    folder = Path(content["export"])
+    if "architecture" in content:
+        _show_model(folder, content, console)
+    else:
+        console.print(f"[bold]{folder.name}[/bold]  {content['format']}; {size(content['bytes'])}\n", highlight=False)
+    rows = table("file", "size", "contents", right=(1,))
+    for name, file in content["files"].items():
+        rows.add_row(name, size(file["bytes"]), file["holds"])
+    console.print(rows)
+    console.print(
+        f"\nScores, data and limits: {folder / CARD_FILE}. Try `dragoman translate {folder}`.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _show_model(folder: Path, content: dict[str, Any], console: Console) -> None:
+    languages, model = content["languages"], content["architecture"]
     kind = ", ".join(part for part in (content["format"], content["quantization"]) if part) or "export"
     console.print(
         f"[bold]{folder.name}[/bold]  {languages['source']} to {languages['target']}; {kind}; "
@@ -23,13 +40,4 @@ def show_export(content: dict[str, Any], console: Console) -> None:
         f"{model['encoder_layers']} + {model['decoder_layers']} layers, {model['d_model']} features, "
         f"{model['heads']} heads, vocabulary {count(model['vocabulary'])}; beam {content['decoding']['beam']}\n",
         highlight=False,
-    )
-    rows = table("file", "size", "contents", right=(1,))
-    for name, file in content["files"].items():
-        rows.add_row(name, size(file["bytes"]), file["holds"])
-    console.print(rows)
-    console.print(
-        f"\nScores, data and limits: {folder / CARD_FILE}. Try `dragoman translate {folder}`.",
-        highlight=False,
-        soft_wrap=True,
     )

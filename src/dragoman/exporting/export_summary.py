@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from dragoman.corpus.huggingface_folder import is_huggingface_folder
 from dragoman.decoding.ctranslate2_translator import CARD_FILE, DESCRIPTION_FILE
 from dragoman.files import read_json, write_json
 from dragoman.model.architecture import Architecture, parameter_count
@@ -25,24 +26,33 @@ _EXPORT = "export"
 
 
 def is_export(folder: Path) -> bool:
-    return (folder / CARD_FILE).exists() and (folder / DESCRIPTION_FILE).exists()
+    has_model = (folder / DESCRIPTION_FILE).exists() or is_huggingface_folder(folder)
+    return has_model and (folder / CARD_FILE).exists()
 
 
 def record_format(folder: Path, export_format: str, quantization: str) -> None:
-    """Add the format of an export to the description in its folder."""
+    """Add the format of an export to the description in its folder, if it has one."""
     path = folder / DESCRIPTION_FILE
-    write_json(path, {**read_json(path), _EXPORT: {"format": export_format, "quantization": quantization}})
+    if path.exists():
+        write_json(path, {**read_json(path), _EXPORT: {"format": export_format, "quantization": quantization}})
 
 
 def describe_export(folder: Path) -> dict[str, Any]:
-    """Languages, architecture, format and files of an export. Of a package for Argos, which is one file, its size."""
+    """Languages, architecture, format and files of an export.
+
+    A package for Argos is one file, of which only the size is known; a folder for transformers whose tokenizer was
+    imported from there has no description of ours, and only its files are known.
+    """
     if folder.is_file():
         return {"export": str(folder), "format": "argos", "bytes": folder.stat().st_size}
-    description = read_json(folder / DESCRIPTION_FILE)
-    files = {
+    files: dict[str, dict[str, Any]] = {
         file.name: {"bytes": file.stat().st_size, "holds": FILE_CONTENTS.get(file.name, "")}
         for file in sorted(folder.iterdir())
     }
+    total = sum(file["bytes"] for file in files.values())
+    if not (folder / DESCRIPTION_FILE).exists():
+        return {"export": str(folder), "format": "huggingface", "bytes": total, "files": files}
+    description = read_json(folder / DESCRIPTION_FILE)
     return {
         "export": str(folder),
         "format": description.get(_EXPORT, {}).get("format"),
@@ -51,6 +61,6 @@ def describe_export(folder: Path) -> dict[str, Any]:
         "architecture": description["architecture"],
         "parameters": parameter_count(Architecture(**description["architecture"])),
         "decoding": description["decoding"],
-        "bytes": sum(file["bytes"] for file in files.values()),
+        "bytes": total,
         "files": files,
     }

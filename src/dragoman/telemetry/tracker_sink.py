@@ -13,6 +13,7 @@ from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
 from dragoman.telemetry.curve_points import CurveBuffer
 from dragoman.telemetry.trackers import TRACKERS, TrackedRun, Tracker
+from dragoman.text_lines import split_lines
 
 SEND_INTERVAL_S = 2.0
 RETRY_AFTER_S = 60.0
@@ -95,7 +96,7 @@ class TrackerSink:
     def _report(self, error: Exception) -> None:
         if not self._has_failed:
             self._has_failed = True
-            lines = str(error).strip().splitlines()
+            lines = split_lines(str(error).strip())
             self._failures.append(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
 
 
