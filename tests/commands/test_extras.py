@@ -18,6 +18,7 @@ COMMANDS = [command.name or command.callback.__name__ for command in cli.app.reg
 ARGUMENTS = {
     "prepare": "demo --out {folder}/data cleaning.max_words=wrong",
     "train": "tiny --data {folder} --out {folder}/run",
+    "learning-curve": "tiny --data {folder} --out {folder}/runs",
     "launch": "--hosts localhost -- train tiny --data {folder} --out {folder}/run",
     "translate": "{folder} {folder}/text",
     "score": "{folder}/text --ref {folder}/text",
@@ -31,7 +32,7 @@ ARGUMENTS = {
     "config": "tiny",
 }
 NEEDS = {
-    "train": {"train", "launch", "demo", "doctor", "export", "inspect"},
+    "train": {"train", "launch", "learning-curve", "demo", "doctor", "export", "inspect"},
     "serve": {"serve", "watch"},
 }
 """Commands that need an extra whatever their arguments are."""

@@ -48,6 +48,8 @@ def learning_curve(
 
         dragoman learning-curve small --from runs/base --data data/own --out runs/curve --parts 0.05,0.1,0.33,1
     """
+    import torch  # noqa: F401 (where it is not installed, say so before anything else)
+
     if as_json:
         os.environ[QUIET] = "1"  # The progress of workers goes to standard output, too.
     try:
