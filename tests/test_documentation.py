@@ -40,7 +40,7 @@ NOT_RUN = {
     r"make (demo|test)": "would run the tests in the tests",
     r"nft ": "changes the firewall",
     r"pip install": "needs a package index: tests/system/test_installation.py installs the wheel",
-    r"dragoman --install-completion": "changes the shell of whoever runs the tests",
+    r"dragoman --(install|show)-completion": "is for the shell that runs it: tests/commands asks for completions",
     r"dragoman (translate|serve|export) \S+=models/": "needs weights of gigabytes: tests/exporting uses small ones",
     r"git clone URL": "needs the address of a repository",
     r"import argostranslate": "downloads a model that splits sentences",
