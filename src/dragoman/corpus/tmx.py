@@ -6,31 +6,16 @@ from pathlib import Path
 from dragoman.corpus.language_codes import find_language
 from dragoman.corpus.line_formats import PairIterator, encode_line
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.xml_pairs import XML_LANG, Pair, SegmentText, parse_pairs
-from dragoman.errors import CorpusError
+from dragoman.corpus.xml_pairs import MAX_LISTED_LANGUAGES, XML_LANG, Pair, SegmentText, parse_pairs
 
 INLINE_CODE_TAGS = frozenset({"bpt", "ept", "ph", "it", "ut"})
 """Elements in a segment that hold markup of the original document format, not text."""
-_MAX_LISTED_LANGUAGES = 12
 _MAX_VARIANTS = 1000
 
 
 def read_tmx(path: Path, languages: Languages) -> PairIterator:
     """The translation units that have both languages."""
-    units = _TmxTarget(path, languages)
-    found_pairs = False
-    for pair in parse_pairs(path, units):
-        found_pairs = True
-        yield pair
-    if not found_pairs:
-        if not units.languages:
-            raise CorpusError("contains no translation units: check that it is a TMX file", path)
-        available = ", ".join(sorted(units.languages)[:_MAX_LISTED_LANGUAGES])
-        raise CorpusError(
-            f"wrong languages: no translation unit has both {languages.source} and {languages.target}: "
-            f"choose two of {available} with --languages",
-            path,
-        )
+    return parse_pairs(path, _TmxTarget(path, languages))
 
 
 class _TmxTarget:
@@ -43,6 +28,16 @@ class _TmxTarget:
         self._variants: dict[str, str] = {}
         self._language = ""
         self._segment = SegmentText(path, INLINE_CODE_TAGS)
+
+    @property
+    def why_none(self) -> str:
+        if not self.languages:
+            return "contains no translation units: check that it is a TMX file"
+        available = ", ".join(sorted(self.languages)[:MAX_LISTED_LANGUAGES])
+        return (
+            f"wrong languages: no translation unit has both {self._wanted.source} and {self._wanted.target}: "
+            f"choose two of {available} with --languages"
+        )
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         name = tag.rpartition("}")[2]

@@ -6,35 +6,18 @@ from pathlib import Path
 from dragoman.corpus.language_codes import find_language
 from dragoman.corpus.line_formats import PairIterator, encode_line
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.xml_pairs import XML_LANG, Pair, SegmentText, parse_pairs
-from dragoman.errors import CorpusError
+from dragoman.corpus.xml_pairs import MAX_LISTED_LANGUAGES, XML_LANG, Pair, SegmentText, parse_pairs
 
 UNIT_TAGS = frozenset({"trans-unit", "segment"})
 """The elements whose `source` and `target` are a pair: of version 1.2, and of version 2."""
 CODE_TAGS = frozenset({"bpt", "ept", "ph", "it", "x", "bx", "ex", "sc", "ec"})
 """Elements in a segment that hold markup of the original document format, not text."""
 UNTRANSLATED_STATES = frozenset({"new", "initial", "needs-translation", "needs-l10n"})
-_MAX_LISTED_LANGUAGES = 12
 
 
 def read_xliff(path: Path, languages: Languages) -> PairIterator:
     """The units that are translated between the two languages, in either direction."""
-    units = _XliffTarget(path, languages)
-    found_pairs = False
-    for pair in parse_pairs(path, units):
-        found_pairs = True
-        yield pair
-    if found_pairs:
-        return
-    if not units.directions:
-        raise CorpusError("contains no translated units: check that it is an XLIFF file with targets", path)
-    if not units.has_direction:
-        available = ", ".join(sorted(units.directions)[:_MAX_LISTED_LANGUAGES])
-        raise CorpusError(
-            f"wrong languages: it translates {available}, not {languages.source} to {languages.target}: "
-            "change --languages, or leave the file out",
-            path,
-        )
+    return parse_pairs(path, _XliffTarget(path, languages))
 
 
 class _XliffTarget:
@@ -53,6 +36,18 @@ class _XliffTarget:
         self._sides: dict[str, str] = {}
         self._side = ""
         self._segment = SegmentText(path, CODE_TAGS)
+
+    @property
+    def why_none(self) -> str | None:
+        if not self.directions:
+            return "contains no translated units: check that it is an XLIFF file with targets"
+        if self.has_direction:
+            return None
+        available = ", ".join(sorted(self.directions)[:MAX_LISTED_LANGUAGES])
+        return (
+            f"wrong languages: it translates {available}, not {self._wanted.source} to {self._wanted.target}: "
+            "change --languages, or leave the file out"
+        )
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         name = tag.rpartition("}")[2]

@@ -12,6 +12,8 @@ from dragoman.errors import CorpusError
 
 XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 Pair = tuple[bytes, bytes]
+MAX_LISTED_LANGUAGES = 12
+"""Languages or directions of a file that a message names."""
 
 
 class SegmentText:
@@ -59,6 +61,11 @@ class PairCollector(Protocol):
 
     pairs: list[Pair]
 
+    @property
+    def why_none(self) -> str | None:
+        """The problem with a file in which no pair was found, and its remedy; None if it may have none."""
+        ...
+
     def start(self, tag: str, attributes: Mapping[str, str]) -> None: ...
     def data(self, text: str) -> None: ...
     def end(self, tag: str) -> None: ...
@@ -66,16 +73,19 @@ class PairCollector(Protocol):
 
 
 def parse_pairs(path: Path, collector: PairCollector) -> Iterator[Pair]:
-    """The pairs as they are found.
+    """The pairs as they are found. A file without any is an error, unless its collector knows no reason.
 
     Neither a DTD nor an external entity is ever loaded, and the parser refuses internal entities that expand without
     bound.
     """
     parser = etree.XMLParser(target=collector, resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    is_empty = True
     try:
         for block in read_blocks(path):
             parser.feed(block)
-            yield from _take(collector)
+            for pair in _take(collector):
+                is_empty = False
+                yield pair
         parser.close()
     except etree.XMLSyntaxError as error:
         yield from _take(collector)
@@ -86,6 +96,8 @@ def parse_pairs(path: Path, collector: PairCollector) -> Iterator[Pair]:
             path,
             error.lineno or 1,
         ) from None
+    if is_empty and (problem := collector.why_none) is not None:
+        raise CorpusError(problem, path)
 
 
 def _take(collector: PairCollector) -> list[Pair]:
