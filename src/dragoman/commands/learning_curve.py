@@ -1,17 +1,20 @@
 """`dragoman learning-curve`: what more data would bring."""
 
-import contextlib
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dragoman import pipeline
-from dragoman.commands.typer_app import AsJson, InterruptedByUserError, complete_recipe, open_console, print_json
+from dragoman.commands.typer_app import (
+    AsJson,
+    InterruptedByUserError,
+    complete_recipe,
+    only_json,
+    open_console,
+    print_json,
+)
 from dragoman.errors import DragomanError
-from dragoman.worker_environment import QUIET
 
 if TYPE_CHECKING:
     from dragoman.insight.data_forecast import LearningCurve
@@ -50,10 +53,8 @@ def learning_curve(
     """
     import torch  # noqa: F401 (where it is not installed, say so before anything else)
 
-    if as_json:
-        os.environ[QUIET] = "1"  # The progress of workers goes to standard output, too.
     try:
-        with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+        with only_json(as_json):
             curve = pipeline.learning_curve(
                 recipe, data, out, parts=_parse_parts(parts), settings=overrides or [], start=start, workers=workers
             )

@@ -1,8 +1,6 @@
 """`dragoman train`: a run on this machine."""
 
-import contextlib
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +8,9 @@ import typer
 
 from dragoman import pipeline
 from dragoman.commands.next_commands import TRAINED, after_training, show_next_commands
-from dragoman.commands.typer_app import AsJson, complete_recipe, open_console, print_json
+from dragoman.commands.typer_app import AsJson, complete_recipe, only_json, open_console, print_json
 from dragoman.errors import EXIT_RESUMABLE
-from dragoman.worker_environment import HOST, QUIET, SECRET
+from dragoman.worker_environment import HOST, SECRET
 
 
 def train(
@@ -76,9 +74,7 @@ def train(
 
         dragoman train small --data new --data old@0.3 --also-evaluate news=news.en,news.de --out runs/adapted
     """
-    if as_json:
-        os.environ[QUIET] = "1"  # The progress of workers goes to standard output, too.
-    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+    with only_json(as_json):
         trained = pipeline.train(
             recipe, data, out, settings=overrides or [], start=start, workers=workers, also_evaluate=also_evaluate or ()
         )

@@ -1,10 +1,12 @@
 """The Typer application, and the options and output functions that commands share."""
 
+import contextlib
 import functools
 import inspect
 import json
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,6 +91,15 @@ def escape(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
+
+
+@contextlib.contextmanager
+def only_json(as_json: bool) -> Iterator[None]:
+    """Leave standard output to the JSON, if it is wanted: what training prints goes to standard error, and is quiet."""
+    if as_json:
+        os.environ[QUIET] = "1"  # Also for workers.
+    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+        yield
 
 
 def print_json(content: Any) -> None:

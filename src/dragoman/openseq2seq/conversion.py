@@ -191,13 +191,7 @@ class _Converter:
     def _convert_evaluation(self, leaf: Leaf) -> Converted:
         if leaf.key in _FILES:
             return Converted(leaf, note="`dragoman prepare --valid SOURCE,TARGET`")
-        if leaf.key == "data_layer_params.max_length":
-            return _none(leaf, "validation sets keep every line")
-        if leaf.key in _ORDER:
-            return _convert_order(leaf, "validation sets are read once, in order")
-        if leaf.key == "batch_size_per_gpu":
-            return _none(leaf, "nearest: decoding.batch_tokens")
-        return self._convert_mode(leaf, "evaluation")
+        return self._convert_mode(leaf, "evaluation", "validation sets keep every line", "validation sets are read")
 
     def _convert_inference(self, leaf: Leaf) -> Converted:
         if leaf.key == _FILES[0]:
@@ -206,16 +200,16 @@ class _Converter:
             return Converted(leaf, note="`dragoman score RUN --src FILE --ref FILE`")
         if leaf.key in BEAM_SEARCH:
             return self._take(leaf, BEAM_SEARCH[leaf.key], leaf.value)
+        return self._convert_mode(leaf, "inference", "lines of any length are translated", "lines are translated")
+
+    def _convert_mode(self, leaf: Leaf, mode: str, any_length: str, reading: str) -> Converted:
+        """A setting of one mode: the same as in training, or something that only OpenSeq2Seq could vary by mode."""
         if leaf.key == "data_layer_params.max_length":
-            return _none(leaf, "lines of any length are translated")
+            return _none(leaf, any_length)
         if leaf.key in _ORDER:
-            return _convert_order(leaf, "lines are translated once, in order")
+            return _convert_order(leaf, f"{reading} once, in order")
         if leaf.key == "batch_size_per_gpu":
             return _none(leaf, "nearest: decoding.batch_tokens")
-        return self._convert_mode(leaf, "inference")
-
-    def _convert_mode(self, leaf: Leaf, mode: str) -> Converted:
-        """A setting of one mode: the same as in training, or something that only OpenSeq2Seq could vary by mode."""
         if isinstance(leaf.value, dict):
             return Converted(leaf, note="empty")
         if (absent := self._absent_choice(leaf.key, leaf.section)) is not None:
