@@ -9,7 +9,8 @@ from dragoman import pipeline
 from dragoman.commands.typer_app import (
     AsJson,
     InterruptedByUserError,
-    complete_recipe,
+    LocalWorkers,
+    RecipeName,
     only_json,
     open_console,
     print_json,
@@ -21,12 +22,7 @@ if TYPE_CHECKING:
 
 
 def learning_curve(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="A shipped recipe, or the path of a TOML file.", autocompletion=complete_recipe, show_default=False
-        ),
-    ],
+    recipe: RecipeName,
     data: Annotated[Path, typer.Option("--data", help="A prepared data set.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the runs. Resumes if it exists.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
@@ -35,9 +31,7 @@ def learning_curve(
         Path | None,
         typer.Option("--from", metavar="MODEL", help="Begin with these weights, as train does.", show_default=False),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Workers on this machine (default: one per GPU, or one).")
-    ] = None,
+    workers: LocalWorkers = None,
     as_json: AsJson = False,
 ) -> None:
     """Train on parts of a data set, and forecast what twice as many pairs would bring.

@@ -16,15 +16,25 @@ if TYPE_CHECKING:
     from dragoman.corpus.catalog import Corpus
     from dragoman.pipeline import PreparedData
 
+Inputs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="A corpus from the catalog, a corpus description (.toml), files, or - for stdin; and key=value.",
+        show_default=False,
+    ),
+]
+TokenizerPath = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="MODEL",
+        help="Existing SentencePiece .model, or the model whose tokenizer to use: a run, checkpoint, export or folder "
+        "of transformers (default: train a new one).",
+    ),
+]
+
 
 def prepare(
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="A corpus from the catalog, a corpus description (.toml), files, or - for stdin; and key=value.",
-            show_default=False,
-        ),
-    ] = None,
+    inputs: Inputs = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Data set directory to create.")] = None,
     valid: Annotated[list[str] | None, typer.Option("--valid", help="Validation set: a file, or two as A,B.")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", help="Test set: a file, or two as A,B.")] = None,
@@ -40,14 +50,7 @@ def prepare(
     mirror: Annotated[
         Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
     ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Existing SentencePiece .model, or the model whose tokenizer to use: a run, checkpoint, export or "
-            "folder of transformers (default: train a new one).",
-        ),
-    ] = None,
+    tokenizer: TokenizerPath = None,
     recipe: Annotated[
         str | None, typer.Option(help="Recipe whose corpus, cleaning and tokenizer settings are used.")
     ] = None,

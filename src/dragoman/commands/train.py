@@ -8,46 +8,42 @@ import typer
 
 from dragoman import pipeline
 from dragoman.commands.next_commands import TRAINED, after_training, show_next_commands
-from dragoman.commands.typer_app import AsJson, complete_recipe, only_json, open_console, print_json
+from dragoman.commands.typer_app import AsJson, LocalWorkers, RecipeName, only_json, open_console, print_json
 from dragoman.errors import EXIT_RESUMABLE
 from dragoman.worker_environment import HOST, SECRET
 
+StartModelPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="MODEL",
+        help="Begin with the weights of a run, checkpoint or export, or of a folder of MarianMT (OPUS-MT), M2M100 or "
+        "NLLB.",
+        show_default=False,
+    ),
+]
+EvaluationSets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also-evaluate",
+        metavar="NAME=SOURCE,REFERENCE",
+        help="Evaluate on these files, too: news=news.en,news.de. Repeatable.",
+        show_default=False,
+    ),
+]
+
 
 def train(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="A shipped recipe, or the path of a TOML file.", autocompletion=complete_recipe, show_default=False
-        ),
-    ],
+    recipe: RecipeName,
     data: Annotated[
         list[str],
         typer.Option("--data", help="A prepared data set, or several: --data new --data old@0.3.", show_default=False),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Run folder. Resumes if it exists.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings as key=value.", show_default=False)] = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="MODEL",
-            help="Begin with the weights of a run, checkpoint or export, or of a folder of MarianMT (OPUS-MT), M2M100 "
-            "or NLLB.",
-            show_default=False,
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Workers on this machine (default: one per GPU, or one).")
-    ] = None,
-    also_evaluate: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--also-evaluate",
-            metavar="NAME=SOURCE,REFERENCE",
-            help="Evaluate on these files, too: news=news.en,news.de. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    start: StartModelPath = None,
+    workers: LocalWorkers = None,
+    also_evaluate: EvaluationSets = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model, or resume an interrupted run.

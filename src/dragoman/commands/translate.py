@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 
 _SETTING = re.compile(r"[\w.]+=")
 
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE]... [key=value]...",
+        help='Lines of text (default: standard input), or "a sentence", or documents with --out; settings.',
+    ),
+]
+
 
 def translate(
     model: Annotated[
         Path, typer.Argument(help="Run, checkpoint, export, or folder of OPUS-MT, M2M100 or NLLB.", show_default=False)
     ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE]... [key=value]...",
-            help='Lines of text (default: standard input), or "a sentence", or documents with --out; settings.',
-        ),
-    ] = None,
+    arguments: Texts = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Translate documents in their own format: a file, or a folder for several."),

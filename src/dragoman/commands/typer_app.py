@@ -42,6 +42,17 @@ def complete_recipe(incomplete: str) -> list[str]:
     return sorted(path.stem for path in recipes.glob("*.toml") if path.stem.startswith(incomplete))
 
 
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        help="A shipped recipe, or the path of a TOML file.", autocompletion=complete_recipe, show_default=False
+    ),
+]
+LocalWorkers = Annotated[
+    int | None, typer.Option(min=1, max=256, help="Workers on this machine (default: one per GPU, or one).")
+]
+
+
 def with_quiet(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the option --quiet, which all commands have. `open_console` obeys it."""
 
