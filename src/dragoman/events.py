@@ -50,6 +50,8 @@ class RunStarted(Event):
     attention_flops_per_token: float = 0.0
     """FLOPs of attention between tokens: those of the training set divided by all its tokens; 0 in older logs."""
     settings: dict[str, Any]
+    start: dict[str, str] | None = None
+    """The model that the run began with: its folder, format, languages and a checksum; None for random weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,6 +279,9 @@ class EvaluationDone(Event):
     """Sample sentences: source, reference, translation."""
     sets: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """Scores on the sets of `--also-evaluate` by name: loss, nll, bleu, chrf and target_tokens; None if not finite."""
+    gains: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Differences in BLEU from the model that the run began with, on the validation set (`valid`) and the other sets:
+    bleu, low and high, the 95 % interval by paired bootstrap. Empty at step 0 and in runs from scratch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,6 +335,8 @@ class CheckpointsAveraged(Event):
     chrf: float | None
     sets: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """Scores on the sets of `--also-evaluate`, as of an evaluation."""
+    gains: dict[str, dict[str, float]] = field(default_factory=dict)
+    """As of an evaluation."""
     averaging_s: float = 0.0
     """Time of averaging and evaluation."""
 

@@ -4,10 +4,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from dragoman.decoding.scoring import compare, score
+from dragoman.decoding.scoring import compare, measure_gain, score
 from dragoman.errors import DragomanError
 
 REFERENCES = ["The cat is on the mat.", "Hello world, my friend!", "The dog ran away very quickly today."] * 8
@@ -55,6 +56,33 @@ def test_a_system_does_not_differ_significantly_from_itself() -> None:
     same = compare(GOOD, GOOD, REFERENCES, resamples=100)
     assert not same.bleu.significant
     assert same.bleu.gain == 0
+
+
+def test_the_gain_is_the_difference_of_the_scores_with_an_interval_around_it() -> None:
+    found, expected = measure_gain(BAD, GOOD, REFERENCES), compare(BAD, GOOD, REFERENCES).bleu
+    assert found.bleu == pytest.approx(expected.gain, abs=1e-6)
+    assert 0 < found.low < found.bleu < found.high
+    lost = measure_gain(GOOD, BAD, REFERENCES)
+    assert (lost.bleu, lost.low, lost.high) == pytest.approx((-found.bleu, -found.high, -found.low))
+    same = measure_gain(GOOD, GOOD, REFERENCES)
+    assert (same.bleu, same.low, same.high) == (0.0, 0.0, 0.0)
+    assert not same.is_significant
+
+
+def test_the_interval_of_a_gain_covers_the_difference_in_most_samples_of_the_same_text() -> None:
+    random = Random(3)
+    words = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"]
+    texts = [[" ".join(random.choices(words, k=10)) for _ in range(60)] for _ in range(30)]
+
+    def damaged(line: str, part: float) -> str:
+        return " ".join("x" if random.random() < part else word for word in line.split())
+
+    found = [
+        measure_gain([damaged(line, 0.4) for line in lines], [damaged(line, 0.3) for line in lines], lines)
+        for lines in texts
+    ]
+    expected = sum(gain.bleu for gain in found) / len(found)
+    assert sum(gain.low <= expected <= gain.high for gain in found) >= 25
 
 
 @pytest.mark.parametrize(("language", "tokenizer"), [("de", "13a"), (None, "13a"), ("zh", "zh"), ("zh-TW", "zh")])

@@ -34,6 +34,10 @@ def test_a_start_and_a_resume_have_different_messages():
     )  # fmt: skip
     assert text_of(fresh) == "base started: 61.0 M parameters, 2 workers, CPU, fp32."
     assert text_of(replace(fresh, resumed_step=40)).startswith("base resumed from step 40:")
+    origin = {"model": "models/opus", "format": "MarianMT", "languages": "en-de", "weights": "0f"}
+    assert text_of(replace(fresh, start=origin)).endswith(
+        "fp32. It began with models/opus (MarianMT, en-de), whose architecture and tokenizer it has."
+    )
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,15 @@ def test_the_first_evaluation_of_a_session_counts_only_while_there_is_no_other(r
         assert left.evaluations_s == pytest.approx((10 - number) * mean_s, abs=0.01)
 
 
+def test_the_evaluation_of_the_starting_model_is_the_one_that_warms_up():
+    work, steps = RunWork(1000, 100, 1000, averages=False), [replace(DONE, step_s=1.0)] * 2
+    taken_s = {0: 4.0, 100: 0.6, 200: 0.8}
+    done = [replace(evaluation(step, 1.0, None, 0.0), evaluation_s=s) for step, s in taken_s.items()]
+    for number, resumed_step, mean_s in ((1, 0, 4.0), (3, 0, 0.7), (3, 100, 2.3)):
+        left = work.remaining_time(250, resumed_step, steps, done[:number], [])
+        assert left.evaluations_s == pytest.approx(8 * mean_s)
+
+
 def test_a_resumed_run_measures_again():
     settings = resolve("tiny", ["training.steps=400", "evaluation.every=20"]).settings
     recorded, _ = simulate(settings, 1.0, 60.0, 2.0, 0.1, 0.0)

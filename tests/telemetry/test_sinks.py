@@ -65,6 +65,15 @@ def test_without_a_terminal_there_are_plain_lines():
 NEWS = {"news": {"loss": 2.5, "nll": 2.25, "bleu": 20.5, "chrf": None, "target_tokens": 90}}
 
 
+def test_the_model_that_a_run_begins_with_has_no_training_loss_and_later_ones_gain():
+    gains = {"valid": {"bleu": 2.0, "low": 1.5, "high": 2.5}, "news": {"bleu": -1.0, "low": -1.5, "high": -0.5}}
+    text = printed(evaluation(0), step(1), replace(evaluation(20), gains=gains))
+    assert "       0           -       1.250" in text
+    assert "gained 2.0 BLEU (1.5 to 2.5) on the validation set, lost 1.0 BLEU (0.5 to 1.5) on news" in text.replace(
+        "\n", " "
+    )
+
+
 def test_other_evaluation_sets_are_printed_below_the_validation_set_in_the_same_columns():
     lines = printed(step(1), replace(evaluation(20), sets=NEWS)).splitlines()
     header = next(number for number, line in enumerate(lines) if "valid loss" in line)

@@ -21,7 +21,7 @@ from dragoman.telemetry.event_messages import message_for
 from dragoman.telemetry.tracker_sink import TrackerSink
 from dragoman.telemetry.trackers import TrackedRun
 
-from ..insight.synthetic_runs import synthetic_run
+from ..insight.synthetic_runs import evaluation, synthetic_run
 from ..small import TINY
 
 EVENTS = synthetic_run(60)
@@ -130,6 +130,13 @@ def test_a_step_waits_for_its_evaluation():
     buffer.add(event for event in steps if isinstance(event, EvaluationDone))
     [last] = buffer.ready(39, is_complete=True)
     assert last.scalars.keys() >= {"train/loss", "eval/loss"}
+
+
+def test_the_evaluation_of_the_starting_model_is_sent_once():
+    buffer = CurveBuffer()
+    buffer.add([evaluation(0, 3.0, 10.0, 1.0), *STEPS[:2]])
+    assert [point.step for point in buffer.ready(-1, is_complete=False)] == [0, 1]
+    assert [point.step for point in buffer.ready(1, is_complete=True)] == [2]
 
 
 def test_a_run_with_a_tracker_that_fails_trains_on_and_warns_once(data, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from dragoman.events import Event, StepDone, StepSkipped
 from dragoman.model.transformer import Transformer
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
+from dragoman.telemetry.score_gains import Gain
 from dragoman.training.evaluation import Quality, TranslationScorer
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
@@ -35,6 +36,11 @@ class FakeScorer:
         self.calls += 1
         value = self.scores[self.calls - 1] if self.scores else float(self.calls)
         return Quality(value, "bleu", value, "chrf")
+
+    def gain(self, before: Sequence[str], translations: Sequence[str], references: Sequence[str]) -> Gain:
+        """One point for each line that differs."""
+        changed = float(sum(old != new for old, new in zip(before, translations, strict=True)))
+        return Gain(changed, changed - 0.5, changed + 0.5)
 
 
 class RecordedRun:

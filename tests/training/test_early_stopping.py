@@ -1,11 +1,12 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.events import EvaluationDone
-from dragoman.training.checkpoint import BEST_BLEU, BEST_LOSS
+from dragoman.training.checkpoint import BEST_BLEU, BEST_LOSS, BEST_TRADE_OFF
 from dragoman.training.early_stopping import update_best
 from dragoman.training.snapshot import TrainingState
 
@@ -76,3 +77,27 @@ def test_the_rest_of_the_state_does_not_change():
     after, _ = update_best(before, evaluation(3.0), "loss")
     assert (after.step, after.rollbacks, after.learning_rate_factor, after.elapsed_s) == (7, 1, 0.5, 3.0)
     assert before.best == {}
+
+
+def test_the_best_trade_off_gains_most_without_significant_losses():
+    start = replace(evaluation(3.0, bleu=20.0), step=0, sets={"news": {"bleu": 25.0}})
+    state, links = update_best(TrainingState(), start, "bleu")
+    assert (state.best["net_gain"], links) == (0.0, [BEST_LOSS, BEST_BLEU, BEST_TRADE_OFF])
+    moved = []
+    for own, news in ((2.0, -0.2), (5.0, -1.0), (8.0, -5.0)):
+        gains = {
+            name: {"bleu": bleu, "low": bleu - 0.4, "high": bleu + 0.4}
+            for name, bleu in (("valid", own), ("news", news))
+        }
+        state, links = update_best(state, replace(start, step=9, bleu=20 + own, gains=gains), "bleu")
+        moved.append(BEST_TRADE_OFF in links)
+    assert moved == [True, True, False], "8 gained and 5 lost is less than 5 gained and 1 lost"
+    assert state.best["net_gain"] == 4.0
+
+
+def test_a_run_with_one_evaluation_set_has_no_trade_off():
+    state, _ = update_best(TrainingState(), replace(evaluation(3.0, bleu=20.0), step=0), "bleu")
+    gains = {"valid": {"bleu": 1.0, "low": 0.5, "high": 1.5}}
+    state, links = update_best(state, replace(evaluation(2.0, bleu=21.0), gains=gains), "bleu")
+    assert links == [BEST_LOSS, BEST_BLEU]
+    assert "net_gain" not in state.best

@@ -1,5 +1,7 @@
 import copy
 import math
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,3 +157,41 @@ def test_only_the_worker_that_scores_keeps_translations(data, model, tmp_path):
             )
         )
     assert [(tmp_path / str(rank) / "translations").exists() for rank in range(2)] == [True, False]
+
+
+class ChangingScorer(FakeScorer):
+    """Translates the first lines anew at each call, one more each time."""
+
+    def translate(self, model: Transformer, lines: Sequence[str]) -> list[str]:
+        self.changed = getattr(self, "changed", -1) + 1
+        return [f"{line} {self.changed}" if n < self.changed else line for n, line in enumerate(lines)]
+
+
+def test_gains_are_measured_from_the_model_that_the_run_began_with(data, model, alone, tmp_path):
+    evaluator = make_evaluator(data, alone, tmp_path, "evaluation.sentences=4", scorer=ChangingScorer())
+    first, second, third = (evaluator.evaluate(copy.deepcopy(model), step) for step in (0, 10, 20))
+    assert first.gains == {}
+    assert [done.gains["valid"]["bleu"] for done in (second, third)] == [1.0, 2.0]
+    assert from_json(to_json(third)).gains == third.gains
+    other_text = replace(evaluator, settings=tiny("evaluation.sentences=3"))
+    assert other_text.evaluate(copy.deepcopy(model), 30).gains == {}, "it was resumed with other sentences"
+
+
+def test_a_run_from_scratch_has_no_gains(data, model, alone, tmp_path):
+    evaluator = make_evaluator(data, alone, tmp_path)
+    assert [evaluator.evaluate(copy.deepcopy(model), step).gains for step in (10, 20)] == [{}, {}]
+
+
+def test_a_main_worker_without_the_first_translations_leaves_scoring_to_one_that_has_them(data, model, tmp_path):
+    def evaluate(cluster: Cluster) -> list[EvaluationDone]:
+        folder = tmp_path / cluster.host
+        folder.mkdir()
+        evaluator = make_evaluator(data, cluster, folder, scorer=FakeScorer())
+        first = evaluator.evaluate(copy.deepcopy(model), 0)
+        if cluster.is_main:
+            shutil.rmtree(folder / "translations")  # As if this machine had joined later.
+        return [first, evaluator.evaluate(copy.deepcopy(model), 10)]
+
+    with ThreadWorkers("a", "b") as workers:
+        results = workers(evaluate)
+    assert [last.gains for _, last in results] == [{"valid": {"bleu": 0.0, "low": -0.5, "high": 0.5}}] * 2

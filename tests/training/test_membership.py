@@ -211,6 +211,13 @@ def test_the_recovery_point_is_the_last_synchronisation(elastic_member):
     assert elastic_member.replica.state.step == 5
 
 
+def test_a_step_whose_evaluation_was_cut_off_is_still_to_be_evaluated_after_the_recovery(elastic_member):
+    elastic_member.replica.step_complete = False
+    elastic_member.membership.sync()
+    elastic_member.membership.recover(LOST)
+    assert not elastic_member.replica.step_complete
+
+
 def test_the_recovery_point_is_dropped_with_the_local_method(elastic_member, monkeypatch):
     elastic_member.membership.sync()
     monkeypatch.setattr(choose_exchange, "decide", lambda *_: ExchangeChoice(PLAIN))

@@ -1,6 +1,7 @@
 """Runs that begin with the weights of another model: what fits, what is trained, and what is frozen."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.preparation import prepare
 from dragoman.decoding.model_choice import find_tokenizer
 from dragoman.errors import DragomanError
-from dragoman.events import PeakMeasured, StepDone
+from dragoman.events import EvaluationDone, PeakMeasured, RunStarted, StepDone
 from dragoman.exporting.exporter import export
 from dragoman.launch import local_launcher
 from dragoman.model.model_folder import load_model
@@ -30,6 +31,7 @@ from ..shared_folder import shared_folder
 from ..small import TINY
 from .recorded_run import FakeScorer
 
+KEEP_ALL = ("checkpoint.keep_last=9",)
 TRAINING = [setting for setting in TINY if not setting.startswith(("model.", "schedule."))]
 
 
@@ -90,6 +92,49 @@ def test_a_run_begins_with_the_weights_and_the_architecture_of_the_model(job: Tr
     assert (settings["schedule"]["policy"], settings["schedule"]["learning_rate"]) == ("linear", 1e-9)
 
 
+def evaluations_of(job: TrainingJob) -> list[EvaluationDone]:
+    return [event for event in RunFolder(job.run).events() if isinstance(event, EvaluationDone)]
+
+
+def test_the_start_is_an_event_and_part_of_the_configuration(job: TrainingJob, marian: Path, data: DataSet) -> None:
+    train(replace(job, settings=fine_tuning("training.steps=1")))
+    [started] = [event for event in RunFolder(job.run).events() if isinstance(event, RunStarted)]
+    assert started.start == json.loads((job.run / "config.json").read_text())["start"]
+    expected = {"model": str(marian), "format": "MarianMT", "languages": "en-de"}
+    assert {key: started.start[key] for key in expected} == expected
+    ours = save_random_model(job.run.parent / "ours", small_architecture("small"), data.tokenizer)
+    assert StartModel(ours).open(fine_tuning(), data).origin["format"] == "Dragoman"
+
+
+def test_the_starting_model_is_evaluated_and_saved_before_the_first_step_and_not_again(
+    job: TrainingJob, marian: Path
+) -> None:
+    for steps in (2, 4):
+        train(replace(job, settings=fine_tuning(f"training.steps={steps}", "evaluation.every=2", *KEEP_ALL)))
+    assert [done.step for done in evaluations_of(job)] == [0, 2, 4]
+    saved = load_model(job.run / "checkpoints" / "step-00000000").model.state_dict()
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in load_model(marian).model.state_dict().items())
+    # Interrupted after step 0: it resumes from there.
+    for name in ("step-00000002", "step-00000004"):
+        shutil.rmtree(job.run / "checkpoints" / name)
+    train(replace(job, settings=fine_tuning("training.steps=4", "evaluation.every=2", *KEEP_ALL)))
+    assert [done.step for done in evaluations_of(job)] == [0, 2, 4, 2, 4]
+
+
+def test_a_model_that_only_gets_worse_ends_early_and_stays_the_best(job: TrainingJob) -> None:
+    settings = fine_tuning(
+        "training.steps=9", "evaluation.every=1", "evaluation.patience=2", "evaluation.patience_metric=bleu",
+        "checkpoint.average=2",
+    )  # fmt: skip
+    worker.train(replace(job, settings=settings), lambda *_: FakeScorer([9.0, 8.0, 7.0, 6.0]), lambda *_: [])
+    assert [done.step for done in evaluations_of(job)] == [0, 1, 2]
+    checkpoints = job.run / "checkpoints"
+    assert (checkpoints / "best-bleu").resolve().name == "step-00000000"
+    averaged = json.loads((checkpoints / "averaged" / "state.json").read_text())
+    assert averaged["average_of"] == ["step-00000002", "step-00000001"], "the starting model is no part of an average"
+    assert "net_gain" not in json.loads((checkpoints / "last" / "state.json").read_text())["best"]
+
+
 def test_fine_tuning_lowers_the_loss(job: TrainingJob) -> None:
     losses = train(replace(job, settings=fine_tuning("training.steps=30", "fine_tuning.learning_rate=0.003")))
     assert sum(losses[-5:]) < sum(losses[:5])
@@ -141,6 +186,7 @@ def test_two_workers_train_as_one(job: TrainingJob, tmp_path: Path, changes: lis
     together = replace(alone, run=tmp_path / "together")
     train(alone)
     local_launcher.train(together, 2, make_scorer)
+    assert [done.step for done in evaluations_of(together)] == [0, 5, 6]
     assert losses_of(together)[:3] == pytest.approx(losses_of(alone)[:3], rel=0.05)
     if not changes or "local" not in changes[0]:
         assert losses_of(together) == pytest.approx(losses_of(alone), abs=1e-4)

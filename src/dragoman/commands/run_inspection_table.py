@@ -7,6 +7,7 @@ from rich.console import Console
 
 from dragoman.model.model_folder import WEIGHTS_FILE
 from dragoman.number_format import count, size, span
+from dragoman.telemetry.event_messages import describe_origin
 from dragoman.terminal import table
 from dragoman.training.snapshot import OPTIMIZER_FILE
 
@@ -23,6 +24,8 @@ def _show_run(content: dict[str, Any], console: Console) -> None:
     console.print(
         f"[bold]{Path(content['run']).name}[/bold]  {progress}; {span(content['elapsed_s'])}", highlight=False
     )
+    if origin := describe_origin(content["start"]):
+        console.print(origin, highlight=False, markup=False)
     if content["error"] is not None:
         console.print(content["error"], style="bold red", highlight=False, markup=False)
     for loss in content["lost"]:

@@ -8,6 +8,7 @@ from dragoman.decoding import scoring
 from dragoman.decoding.translator import Translator
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings, Settings
+from dragoman.telemetry.score_gains import Gain
 from dragoman.training.evaluation import Quality
 
 
@@ -24,6 +25,9 @@ class ValidationScorer:
     def score(self, translations: Sequence[str], references: Sequence[str]) -> Quality:
         found = scoring.score(translations, references, language=self.data.languages.target)
         return Quality(found.bleu.value, found.bleu.signature, found.chrf.value, found.chrf.signature)
+
+    def gain(self, before: Sequence[str], translations: Sequence[str], references: Sequence[str]) -> Gain:
+        return scoring.measure_gain(before, translations, references, language=self.data.languages.target)
 
 
 def make_scorer(settings: Settings, data: DataSet) -> ValidationScorer:

@@ -192,6 +192,7 @@ def _training(events: Sequence[Event], history: RunHistory, options: CardOptions
     price = options.dollars_per_hour
     cost = NOT_KNOWN if price is None else f"{price * len(hosts) * elapsed_s / 3600:.2f} dollars"
     return "## Training\n\n" + _table(
+        ("began with", "random weights" if started.start is None else started.start["model"]),
         ("steps", count(history.step)),
         ("time", f"{span(elapsed_s)} ({elapsed_s / 3600:.2f} h)"),
         ("workers", f"{started.world_size} on {len(hosts)} machine{'s' if len(hosts) > 1 else ''}"),

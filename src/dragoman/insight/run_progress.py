@@ -24,6 +24,7 @@ def describe_progress(path: Path) -> dict[str, Any]:
         "step": history.step,
         "steps": started.total_steps if started else read_json(RunFolder(path).config)["settings"]["training"]["steps"],
         "elapsed_s": history.elapsed_s,
+        "start": started.start if started else None,
         "workers": history.workers,
         "lost": [asdict(loss) for loss in history.losses],
         "evaluations": [

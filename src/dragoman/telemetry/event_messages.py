@@ -1,5 +1,6 @@
 """Messages about events, as plain text with a level. The terminal and the report show the same ones."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,7 +28,8 @@ def message_for(event: Event) -> EventMessage | None:
             start = f"resumed from step {count(event.resumed_step)}" if event.resumed_step else "started"
             workers = "1 worker" if event.world_size == 1 else f"{event.world_size} workers"
             parameters = f"{event.parameters / 1e6:.1f} M parameters"
-            return EventMessage(f"{event.run} {start}: {parameters}, {workers}, {event.device}, {event.precision}.")
+            text = f"{event.run} {start}: {parameters}, {workers}, {event.device}, {event.precision}."
+            return EventMessage(f"{text} {origin}" if (origin := describe_origin(event.start)) else text)
         case events.WorldChanged():
             return EventMessage(f"Workers from step {count(event.step + 1)} on: {', '.join(event.workers)}.")
         case events.WorkersLost():
@@ -62,6 +64,14 @@ def message_for(event: Event) -> EventMessage | None:
         case events.RunEnded():
             return _ending(event)
     return _checkpoint_message(event)
+
+
+def describe_origin(start: Mapping[str, str] | None) -> str:
+    """The model that a run began with, as a sentence; empty for random weights."""
+    if start is None:
+        return ""
+    kind = f"{start['format']}, {start['languages']}"
+    return f"It began with {start['model']} ({kind}), whose architecture and tokenizer it has."
 
 
 def _synchronisation(event: events.ExchangeChosen) -> str:

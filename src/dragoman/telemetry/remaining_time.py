@@ -105,7 +105,8 @@ class RunWork:
 
 def _typical_evaluations(evaluations: Sequence[EvaluationDone], resumed_step: int) -> Sequence[EvaluationDone]:
     """The latest evaluations. The first of a session warms up, and counts only while there is no other."""
-    first = next((done for done in evaluations if done.step > resumed_step), None)
+    # The model that a run begins with is evaluated at step 0.
+    first = next((done for done in evaluations if done.step > resumed_step or done.step == resumed_step == 0), None)
     latest = evaluations[-RECENT_EVALUATIONS:]
     return [done for done in latest if done is not first] or latest
 

@@ -22,6 +22,7 @@ from dragoman.telemetry.curve_points import evaluation_scalars, is_on_curve, ste
 from dragoman.telemetry.event_messages import message_for
 from dragoman.telemetry.json_log import JsonLog
 from dragoman.telemetry.remaining_time import describe_remaining_time
+from dragoman.telemetry.score_gains import describe_gains, read_gains
 from dragoman.telemetry.throughput import ThroughputMeter
 from dragoman.terminal import PLAIN_INTERVAL_S, shows_bars
 from dragoman.worker_environment import QUIET
@@ -152,9 +153,12 @@ class TerminalSink:
             self._header_due = False
             self._print("[dim]    step  train loss  valid loss  perplexity    BLEU    chrF    time[/dim]")
         scores = _score_columns(event.nll, event.bleu, event.chrf)
-        self._print(f"{event.step:>8,}  {self._loss:>10.3f}  {scores}  {span(event.evaluation_s):>6}")
+        train_loss = "-" if math.isnan(self._loss) else f"{self._loss:.3f}"
+        self._print(f"{event.step:>8,}  {train_loss:>10}  {scores}  {span(event.evaluation_s):>6}")
         for name, each in event.sets.items():
             self._print(f"{name:>20}  {_score_columns(each['nll'], each['bleu'], each['chrf'])}")
+        if event.gains:
+            self._print(f"[dim]since step 0:[/dim] {describe_gains(read_gains(event.gains))}")
         if event.samples:
             sample = event.samples[0]
             if sample["source"] != self._shown_source:

@@ -37,7 +37,7 @@ class Tracker(Protocol):
     """One run in a tracker."""
 
     def open(self, run: TrackedRun) -> int:
-        """Open the run, which may exist. Returns the last step that the tracker has, or 0."""
+        """Open the run, which may exist. Returns the last step that the tracker has, or -1."""
 
     def log(self, points: Sequence[CurvePoint]) -> None:
         """Send points of later steps, in order."""
@@ -66,7 +66,9 @@ class MlflowTracker:
             parameters = [Param(key, str(value)) for key, value in run.settings.items()]
             for start in range(0, len(parameters), MLFLOW_BATCH_SIZE):
                 self._client.log_batch(self._run_id, params=parameters[start : start + MLFLOW_BATCH_SIZE])
-        return max((metric.step for metric in self._client.get_metric_history(self._run_id, "train/loss")), default=0)
+        # The model that a run begins with is evaluated before the first step.
+        curves = (self._client.get_metric_history(self._run_id, name) for name in ("train/loss", "eval/loss"))
+        return max((metric.step for curve in curves for metric in curve), default=-1)
 
     def log(self, points: Sequence[CurvePoint]) -> None:
         from mlflow.entities import Metric
@@ -96,7 +98,7 @@ class WandbTracker:
             settings=quiet, reinit="create_new",
         )  # fmt: skip
         # Online, the server knows the next step. Offline, only the files of earlier sessions do.
-        return max(int(self._run.step) - 1, last_offline_step(run.folder, run.identity), 0)
+        return max(int(self._run.step) - 1, last_offline_step(run.folder, run.identity))
 
     def log(self, points: Sequence[CurvePoint]) -> None:
         for point in points:

@@ -15,8 +15,8 @@ FULL, FIRST, LAST = 1, 2, 4
 
 
 def last_offline_step(folder: Path, run_id: str) -> int:
-    """The last step that earlier sessions have written to their files in this folder; 0 if there are none."""
-    return max((step for path in offline_files(folder, run_id) for step in read_steps(path)), default=0)
+    """The last step that earlier sessions have written to their files in this folder; -1 if there are none."""
+    return max((step for path in offline_files(folder, run_id) for step in read_steps(path)), default=-1)
 
 
 def offline_files(folder: Path, run_id: str) -> list[Path]:

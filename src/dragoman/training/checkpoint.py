@@ -10,7 +10,7 @@ checkpoints/
     model.json               architecture, languages, decoding settings
     tokenizer.model          SentencePiece
     checksums.json           hash of every file above
-  last -> step-00001000      newest; best-loss and best-bleu likewise
+  last -> step-00001000      newest; best-loss, best-bleu and best-trade-off likewise
 ```
 """
 
@@ -46,6 +46,9 @@ from dragoman.training.snapshot import OPTIMIZER_FILE, TRAINED_FILE, Snapshot, T
 STATE_FILE = "state.json"
 CHECKSUMS_FILE = "checksums.json"
 LAST, BEST_LOSS, BEST_BLEU, AVERAGED = "last", "best-loss", "best-bleu", "averaged"
+BEST_TRADE_OFF = "best-trade-off"
+"""The checkpoint with the highest net gain: see `net_gain`."""
+LINKS = (LAST, BEST_LOSS, BEST_BLEU, BEST_TRADE_OFF)
 Record = Callable[[Event], None]
 
 
@@ -150,7 +153,7 @@ class Checkpoints:
     def _prune(self) -> None:
         """Remove all checkpoints but the newest, the targets of links, and the best ones that are to be averaged."""
         present = names(self.folder)
-        linked = {(self.folder / link).resolve().name for link in (LAST, BEST_LOSS, BEST_BLEU)}
+        linked = {(self.folder / link).resolve().name for link in LINKS}
         kept = {*present[: self._keep_last], *best(self.folder, self._keep_best), *linked}
         for name in present:
             if name not in kept:
@@ -200,11 +203,16 @@ def names(folder: Path) -> list[str]:
     )
 
 
+def trained_names(folder: Path) -> list[str]:
+    """The same without the model that the run began with, which is no part of an average."""
+    return [name for name in names(folder) if name != folder_name(0)]
+
+
 def best(folder: Path, count: int) -> list[str]:
     """Names of the checkpoints with the lowest validation loss, best first."""
     if count == 0:
         return []
-    losses = {name: _read_state(folder / name).get("loss") for name in names(folder)}
+    losses = {name: _read_state(folder / name).get("loss") for name in trained_names(folder)}
     finite = {name: loss for name, loss in losses.items() if loss is not None and math.isfinite(loss)}
     return sorted(finite, key=lambda name: finite[name])[:count]
 

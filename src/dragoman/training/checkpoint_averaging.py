@@ -34,7 +34,7 @@ def save_average(
     if cluster.is_main and not checkpoints.failure:
         newest = settings.average_of == "last"
         folder = checkpoints.folder
-        names = checkpoint.names(folder) if newest else checkpoint.best(folder, settings.average)
+        names = checkpoint.trained_names(folder) if newest else checkpoint.best(folder, settings.average)
         names = names[: settings.average]
         is_new = not checkpoint.is_average_of(folder, step, names)  # A finished run may be started again.
         written = checkpoints.write_average(step, names) if names and is_new else None
@@ -55,5 +55,6 @@ def save_average(
         bleu=evaluation.bleu,
         chrf=evaluation.chrf,
         sets=evaluation.sets,
+        gains=evaluation.gains,
         averaging_s=time.perf_counter() - started,
     )

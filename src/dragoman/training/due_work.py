@@ -22,12 +22,15 @@ class DueWork:
 
 
 def due_after(step: int, settings: Settings, review_every: int) -> DueWork:
-    """The work due after a step; `review_every` is 0 where the exchange method is not reviewed."""
+    """The work due after a step; `review_every` is 0 where the exchange method is not reviewed.
+
+    Step 0 is the model that the run begins with: it is evaluated and saved like any other.
+    """
     last = step == settings.training.steps
     evaluation = last or step % settings.evaluation.every == 0
     return DueWork(
         last=last,
         evaluation=evaluation,
         checkpoint=evaluation or step % settings.checkpoint.every == 0,
-        exchange_review=review_every > 0 and step % review_every == 0,
+        exchange_review=step > 0 and review_every > 0 and step % review_every == 0,
     )

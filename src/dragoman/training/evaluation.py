@@ -21,6 +21,7 @@ from dragoman.model.transformer import Transformer
 from dragoman.run_folder import RunFolder
 from dragoman.settings import Settings
 from dragoman.telemetry.kept_translations import KeptTranslations, TranslationStore
+from dragoman.telemetry.score_gains import Gain
 from dragoman.training.checkpoint import BEST_BLEU
 
 
@@ -41,6 +42,10 @@ class TranslationScorer(Protocol):
 
     def score(self, translations: Sequence[str], references: Sequence[str]) -> Quality: ...
 
+    def gain(self, before: Sequence[str], translations: Sequence[str], references: Sequence[str]) -> Gain:
+        """The difference of translations from those before."""
+        ...
+
 
 @dataclass(frozen=True)
 class SetScores:
@@ -51,6 +56,8 @@ class SetScores:
     target_tokens: int
     quality: Quality | None
     """None if nothing was translated."""
+    gain: Gain | None
+    """None without translations by the model that the run began with."""
     translations: Sequence[str]
 
     def to_json(self) -> dict[str, float | None]:
@@ -78,8 +85,8 @@ class Evaluator:
         started = time.perf_counter()
         valid = EvaluationSet.validation(self.data)
         with torch.inference_mode(), _evaluation_mode(model):
-            found = self._evaluate_set(model, valid)
-            others = {each.name: self._evaluate_set(model, each).to_json() for each in self.other_sets}
+            scored = {each.name: self._evaluate_set(model, each, step) for each in (valid, *self.other_sets)}
+        found = scored[valid.name]
         quality = found.quality
         if quality is not None and self.cluster.is_main:
             self._keep(checkpoint, step, quality, found.translations, valid.references[: len(found.translations)])
@@ -100,20 +107,35 @@ class Evaluator:
             target_tokens=found.target_tokens,
             evaluation_s=time.perf_counter() - started,
             samples=samples,
-            sets=others,
+            sets={each.name: scored[each.name].to_json() for each in self.other_sets},
+            gains={name: asdict(scores.gain) for name, scores in scored.items() if scores.gain is not None},
         )
 
-    def _evaluate_set(self, model: Transformer, evaluated: EvaluationSet) -> SetScores:
+    def _evaluate_set(self, model: Transformer, evaluated: EvaluationSet, step: int) -> SetScores:
         loss_sum, nll_sum, tokens = self._losses(model, evaluated.pairs)
         translations = self._translate(model, evaluated.sources)
-        quality = None
-        if translations:
-            # Every worker has all translations; scoring them once is enough.
-            scores = None
-            if self.cluster.is_main:
-                scores = asdict(self.scorer.score(translations, evaluated.references[: len(translations)]))
-            quality = Quality(**self.cluster.broadcast_json(scores))
-        return SetScores(loss_sum / tokens, nll_sum / tokens, tokens, quality, translations)
+        quality, gain = self._score(evaluated, translations, step) if translations else (None, None)
+        return SetScores(loss_sum / tokens, nll_sum / tokens, tokens, quality, gain, translations)
+
+    def _score(self, evaluated: EvaluationSet, translations: Sequence[str], step: int) -> tuple[Quality, Gain | None]:
+        """Scores of translations. Those of the model that the run began with, at step 0, are kept to compare with."""
+        references, kept_as = evaluated.references[: len(translations)], f"start-{evaluated.name}"
+        before = TranslationStore(self.run.translations).read(kept_as) if step > 0 else None
+        if before is not None and before.references != tuple(references):
+            before = None  # The run was resumed with other text.
+        # Every worker has all translations; scoring them once is enough. A machine that joined later has no start.
+        has_start = self.cluster.all_gather_json(before is not None)
+        scoring_rank = has_start.index(True) if True in has_start else 0
+        scores = None
+        if self.cluster.rank == scoring_rank:
+            quality = self.scorer.score(translations, references)
+            gain = None if before is None else self.scorer.gain(before.translations, translations, references)
+            scores = [asdict(quality), None if gain is None else asdict(gain)]
+        quality_json, gain_json = self.cluster.all_gather_json(scores)[scoring_rank]
+        quality = Quality(**quality_json)
+        if step == 0:
+            self._keep(kept_as, step, quality, translations, references)
+        return quality, None if gain_json is None else Gain(**gain_json)
 
     def _keep(
         self, checkpoint: str, step: int, quality: Quality, translations: Sequence[str], references: Sequence[str]

@@ -82,8 +82,9 @@ class Membership:
         self._choice = ExchangeChoice(PLAIN)
         self._history = ""
         """See `ReplicaProgress.history`."""
-        self._recovery_point: Snapshot | None = None
-        """State at the last synchronisation, where an elastic world takes local steps in between."""
+        self._recovery_point: tuple[Snapshot, bool] | None = None
+        """State at the last synchronisation, and whether the work due after its step was done, where an elastic world
+        takes local steps in between."""
         cluster.on_stall = self._report_stall
 
     @property
@@ -193,7 +194,7 @@ class Membership:
     def keep_recovery_point(self) -> None:
         """After a synchronisation: keep the state to return to if a worker is lost, where the exchange needs one."""
         needed = self._replica.exchange.needs_recovery_point
-        self._recovery_point = self._replica.snapshot() if needed else None
+        self._recovery_point = (self._replica.snapshot(), self._replica.step_complete) if needed else None
 
     def _open_batches(self) -> None:
         self._batches.open(self._replica.state.position, self._balancer.shares, self._cluster.rank)
@@ -206,7 +207,8 @@ class Membership:
         self._replica.model.zero_grad()
         self._batches.close()
         if self._recovery_point is not None:
-            self._replica.restore(self._recovery_point)
+            snapshot, step_complete = self._recovery_point
+            self._replica.restore(snapshot, step_complete=step_complete)
 
     def roll_back(self) -> bool:
         """Return to the newest checkpoint with a lower learning rate. False after `MAX_ROLLBACKS`."""

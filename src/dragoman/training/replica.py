@@ -115,7 +115,10 @@ class Replica:
 def build_replica(
     settings: Settings, architecture: Architecture, cluster: Cluster, start: StartWeights | None = None
 ) -> Replica:
-    """A replica with the given weights, or random ones, before the exchange method is chosen."""
+    """A replica with the given weights, or random ones, before the exchange method is chosen.
+
+    Given weights are evaluated and saved before the first step, so that what is gained and lost can be measured.
+    """
     torch.manual_seed(settings.training.seed)
     model = Transformer(architecture)
     if start is not None:
@@ -124,4 +127,5 @@ def build_replica(
     model.to(cluster.device)
     decay = settings.optimizer.ema_decay
     plain = choose_exchange.build(ExchangeChoice(PLAIN), settings.exchange, cluster, model.trainable_parameters)
-    return Replica(model, Optimizer(model, settings.optimizer), EMA(model, decay) if decay else None, plain)
+    ema = EMA(model, decay) if decay else None
+    return Replica(model, Optimizer(model, settings.optimizer), ema, plain, step_complete=start is None)

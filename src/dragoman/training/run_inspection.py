@@ -13,10 +13,8 @@ from dragoman.model.model_folder import MODEL_FILE, WEIGHTS_FILE
 from dragoman.run_folder import CHECKPOINT_FILES, RunFolder, hint_at_runs
 from dragoman.training.checkpoint import (
     AVERAGED,
-    BEST_BLEU,
-    BEST_LOSS,
     CHECKSUMS_FILE,
-    LAST,
+    LINKS,
     STATE_FILE,
     find_damage,
     names,
@@ -35,7 +33,7 @@ def describe(path: Path) -> dict[str, Any]:
         "checkpoints": [_describe_checkpoint(run.checkpoints / name) for name in names(run.checkpoints)],
         "links": {
             link: (run.checkpoints / link).resolve().name
-            for link in (LAST, BEST_LOSS, BEST_BLEU, AVERAGED)
+            for link in (*LINKS, AVERAGED)
             if (run.checkpoints / link).exists()
         },
     }

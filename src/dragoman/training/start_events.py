@@ -1,6 +1,6 @@
 """The first events of a run: its workers, model and data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ def start_events(
     resumed_step: int,
     session_at_s: float,
     settings: Settings,
+    origin: Mapping[str, str] | None,
 ) -> tuple[RunStarted, DataOpened]:
     source_flops, target_flops = token_flops(model.architecture)
     tokens = int(lengths.sum(dtype=np.int64))
@@ -48,6 +49,7 @@ def start_events(
         flops_per_target_token=target_flops,
         attention_flops_per_token=attention_flops(model.architecture, lengths) / tokens,
         settings=settings.model_dump(mode="json"),
+        start=None if origin is None else dict(origin),
     )
     return started, _data_opened(manifest)
 

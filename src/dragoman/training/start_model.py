@@ -7,11 +7,11 @@ from pathlib import Path
 from torch import Tensor
 
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.huggingface_folder import UnusableFolderError
+from dragoman.corpus.huggingface_folder import HuggingFaceFolder, UnusableFolderError, split_direction
 from dragoman.corpus.language_codes import same_language
 from dragoman.distributed.replica_drift import checksum
 from dragoman.errors import DragomanError
-from dragoman.model.model_folder import ModelDescription, find_misfits, read_model
+from dragoman.model.model_folder import MODEL_FILE, ModelDescription, find_misfits, read_model
 from dragoman.model.transformer import Transformer
 from dragoman.settings import ModelSettings, ScheduleSettings, Settings
 
@@ -19,6 +19,8 @@ DROPOUTS = frozenset({"dropout", "attention_dropout", "activation_dropout"})
 """Model settings that belong to training: they come from the recipe, not from the model."""
 BINARY_FILE = "model.bin"
 """In a CTranslate2 export; its weights cannot be trained."""
+FORMATS = {"marian": "MarianMT", "m2m_100": "M2M100 or NLLB"}
+"""Formats of imported models by their `model_type`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,13 @@ class StartModel:
             problems += [f"weights: {misfit}" for misfit in find_misfits(weights, description.architecture)]
         if problems or description is None:
             raise UnusableFolderError(f"Training cannot start from {self.path}", problems)
-        return StartWeights(weights, _identify(weights), _fine_tuning_settings(settings, description))
+        origin = {
+            "model": str(self.path),
+            "format": _find_format(self.path),
+            "languages": description.languages.direction,
+            "weights": _identify(weights),
+        }
+        return StartWeights(weights, origin, _fine_tuning_settings(settings, description))
 
     def _unused_settings(self) -> list[str]:
         return [
@@ -90,14 +98,24 @@ class StartWeights:
     """Weights to begin with, under our names, and the settings to train them with."""
 
     weights: dict[str, Tensor]
-    identity: str
-    """A checksum of all weights: equal on all workers."""
+    origin: Mapping[str, str]
+    """See `RunStarted.start`."""
     settings: Settings
+
+    @property
+    def identity(self) -> str:
+        """A checksum of all weights: equal on all workers."""
+        return self.origin["weights"]
 
     def move_into(self, model: Transformer) -> None:
         """Load the weights and forget them: a copy would take memory during the whole run."""
         model.load_state_dict(self.weights)
         self.weights.clear()
+
+
+def _find_format(model: Path) -> str:
+    _, folder = split_direction(model)
+    return "Dragoman" if (folder / MODEL_FILE).exists() else FORMATS[HuggingFaceFolder(folder).config["model_type"]]
 
 
 def _identify(weights: Mapping[str, Tensor]) -> str:

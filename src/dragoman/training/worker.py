@@ -91,7 +91,7 @@ def _train(job: TrainingJob, cluster: Cluster, stop: StopSignal, make_scorer: Ma
     require_equal(cluster, Fingerprint.of(settings, data, start, other_sets))  # Before anything is written.
     run = RunFolder(job.run)
     check_shares(settings, cluster.workers)
-    origin = None if start is None or job.start is None else {"model": str(job.start.path), "weights": start.identity}
+    origin = None if start is None else start.origin
     problem = missing_trackers(settings) if cluster.is_main else None
     problem = problem or open_run(run, settings, data, origin, job.also_evaluate)
     log = EventLog(run.events_of(cluster.worker)) if problem is None else None
