@@ -83,8 +83,7 @@ class Membership:
         self._history = ""
         """See `ReplicaProgress.history`."""
         self._recovery_point: tuple[Snapshot, bool] | None = None
-        """State at the last synchronisation, and whether the work due after its step was done, where an elastic world
-        takes local steps in between."""
+        """State at the last synchronisation, with `step_complete`, where an elastic world takes local steps between."""
         cluster.on_stall = self._report_stall
 
     @property
@@ -207,8 +206,7 @@ class Membership:
         self._replica.model.zero_grad()
         self._batches.close()
         if self._recovery_point is not None:
-            snapshot, step_complete = self._recovery_point
-            self._replica.restore(snapshot, step_complete=step_complete)
+            self._replica.restore(self._recovery_point[0], step_complete=self._recovery_point[1])
 
     def roll_back(self) -> bool:
         """Return to the newest checkpoint with a lower learning rate. False after `MAX_ROLLBACKS`."""

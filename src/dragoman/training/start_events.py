@@ -1,6 +1,6 @@
 """The first events of a run: its workers, model and data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from dragoman.model.architecture import attention_flops, token_flops
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.settings import Settings
+from dragoman.training.start_model import StartWeights
 
 
 def start_events(
@@ -27,7 +28,7 @@ def start_events(
     resumed_step: int,
     session_at_s: float,
     settings: Settings,
-    origin: Mapping[str, str] | None,
+    start: StartWeights | None,
 ) -> tuple[RunStarted, DataOpened]:
     source_flops, target_flops = token_flops(model.architecture)
     tokens = int(lengths.sum(dtype=np.int64))
@@ -49,7 +50,7 @@ def start_events(
         flops_per_target_token=target_flops,
         attention_flops_per_token=attention_flops(model.architecture, lengths) / tokens,
         settings=settings.model_dump(mode="json"),
-        start=None if origin is None else dict(origin),
+        start=None if start is None else dict(start.origin),
     )
     return started, _data_opened(manifest)
 

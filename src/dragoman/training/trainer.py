@@ -60,8 +60,7 @@ class Trainer:
         start: StartWeights | None = None,
         other_sets: Sequence[EvaluationSet] = (),
     ) -> None:
-        self._settings, self._data, self._run, self._cluster = settings, data, run, cluster
-        self._origin = None if start is None else start.origin
+        self._settings, self._data, self._start, self._run, self._cluster = settings, data, start, run, cluster
         self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
         device, timer = cluster.device, StepTimer(timeline=timeline_of(cluster.device))
         self._record, self._event_sync, self._timer = record, event_sync, timer
@@ -242,7 +241,7 @@ class Trainer:
             self._timer.take()  # Time before the start of the run, such as that of loading libraries.
             for event in start_events(
                 self._run.path.name, self._cluster, workers, self._replica.model, self._precision, self._data.manifest,
-                self._lengths, step, self._event_sync.session_at_s, self._settings, self._origin,
+                self._lengths, step, self._event_sync.session_at_s, self._settings, self._start,
             ):  # fmt: skip
                 self._record(event)
         self._take_spans()
