@@ -162,6 +162,8 @@ def learning_curve(
     """
     from dragoman.corpus.data_mixture import open_data
     from dragoman.insight.data_forecast import CurvePart, LearningCurve
+    from dragoman.insight.run_history import read_history
+    from dragoman.insight.run_result import find_trained_result
 
     arguments = {part: f"{data}#{part:f}" for part in sorted({Decimal(str(part)).normalize() for part in parts})}
     pairs = {part: open_data(argument).manifest.splits["train"].pairs for part, argument in arguments.items()}
@@ -170,7 +172,8 @@ def learning_curve(
         run = train(recipe, argument, Path(out) / f"part-{part:f}", settings=settings, start=start, workers=workers)
         if run.reason == "interrupted":
             raise KeyboardInterrupt
-        if (result := run.result) is None:
+        # Not the model that all of them begin with, which no pair has changed.
+        if (result := find_trained_result(read_history(run.path))) is None:
             raise DragomanError(f"{run.path} has no evaluation: lower evaluation.every, so that each run has some.")
         found.append(CurvePart(pairs[part], result.nll, result.bleu, str(run.path)))
     return LearningCurve(found)

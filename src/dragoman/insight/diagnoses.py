@@ -6,6 +6,7 @@ from statistics import fmean
 
 from dragoman import events
 from dragoman.insight.answer import Answer
+from dragoman.insight.fine_tuning import diagnose_worsened
 from dragoman.insight.forgetting import diagnose_forgetting
 from dragoman.insight.gpu_diagnoses import diagnose_gpus
 from dragoman.insight.run_history import RunHistory
@@ -49,7 +50,8 @@ def diagnose(history: RunHistory) -> list[Answer]:
     """All diagnoses of a run, the most severe first."""
     checks: tuple[Callable[[RunHistory], Iterator[Answer]], ...] = (
         _diverging, _drifted_replicas, _lost_workers, _failed_checkpoints, _straggler, _data_wait, _recompiling,
-        _pauses, _out_of_memory, _memory_almost_full, diagnose_gpus, diagnose_forgetting,
+        _pauses, _out_of_memory, _memory_almost_full, diagnose_gpus, diagnose_worsened,
+        diagnose_forgetting,
     )  # fmt: skip
     return [found for check in checks for found in check(history)]
 
@@ -57,8 +59,9 @@ def diagnose(history: RunHistory) -> list[Answer]:
 def _diverging(history: RunHistory) -> Iterator[Answer]:
     skipped, rolled_back = history.incidents_of(events.StepSkipped), history.incidents_of(events.RolledBack)
     key, question = "diverging", "Is training diverging?"
+    section, warmup = ("schedule", "steps") if history.started.start is None else ("fine_tuning", "fraction")
     remedy = (
-        "Lower schedule.learning_rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken "
+        f"Lower {section}.learning_rate, raise {section}.warmup_{warmup}, set optimizer.clip_norm, or look for broken "
         "pairs in the data."
     )
     max_skipped_steps = history.setting("training", "max_skipped_steps") or 1
@@ -73,7 +76,7 @@ def _diverging(history: RunHistory) -> Iterator[Answer]:
     elif history.known_steps >= MIN_TREND_STEPS:
         tenths = split_evenly(history.spans, history.known_steps // 10)[:10]
         means = [mean_of(tenth, "nll") for tenth in tenths]
-        # The loss of the first step is that of an untrained model: nothing should stay above it.
+        # The loss of the first step is that of the model at the start: nothing should stay above it.
         levels = [history.spans[0].nll, *means]
         if means[-1] > 1.2 * min(levels[:-1]) and means[-2] > 1.1 * min(levels[:-2]):
             since = tenths[max(0, levels.index(min(levels)) - 1)][0].first_step

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dragoman.events import EvaluationDone
 from dragoman.insight.answer import Answer
+from dragoman.insight.fine_tuning import find_trade_off
 from dragoman.insight.run_history import RunHistory
 from dragoman.insight.validation_curve import find_upturn
 from dragoman.number_format import count
@@ -47,9 +48,17 @@ def diagnose_forgetting(history: RunHistory) -> Iterator[Answer]:
             f"{worst.last_loss:.3f}, while the validation loss fell from {best.nll:.3f} to {last.nll:.3f}.",
             [str(each) for each in found],
             remedy="Mix the old data in, as in `--data new --data old@0.3`, or more of it. If the old matters more "
-            f"than what was gained since, use a checkpoint of about step {step}.",
+            f"than what was gained since, use {_describe_alternative(history, worst.best)}.",
             is_warning=True,
         )
+
+
+def _describe_alternative(history: RunHistory, best: EvaluationDone) -> str:
+    """A checkpoint that has forgotten less: the best trade-off, if it is known and not the last."""
+    trade_off = find_trade_off(history)
+    if trade_off is not None and 0 < trade_off.step < history.evaluations[-1].step:
+        return f"the best trade-off, `checkpoints/best-trade-off` (step {count(trade_off.step)})"
+    return f"a checkpoint of about step {count(best.step)}" if best.step else "the model that the run began with"
 
 
 def _find_forgotten(evaluations: Sequence[EvaluationDone], name: str) -> ForgottenSet | None:

@@ -21,7 +21,7 @@ GRID_STEPS = 1000
 
 def forecast_loss(history: RunHistory, to_step: int) -> Forecast:
     """The validation loss at a later step. A decay of the learning rate until then is part of it."""
-    done = history.evaluations
+    done = history.trained_evaluations
     # The steep fall at the beginning says little about the end.
     tail = done[max(0, min(len(done) // 3, len(done) - MIN_POINTS)) :]
     steps = [evaluation.step for evaluation in tail]

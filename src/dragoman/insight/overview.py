@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dragoman.insight.answer import Answer
+from dragoman.insight.fine_tuning import describe_result_gains
 from dragoman.insight.run_history import RunHistory
 from dragoman.insight.run_result import find_result
 from dragoman.insight.step_bound import bound_of
@@ -14,7 +15,7 @@ from dragoman.insight.step_breakdown import MIN_SPEED_STEPS, NOTICEABLE_WAIT, me
 from dragoman.insight.time_and_cost import estimate_remaining_time, find_hourly_cost
 from dragoman.insight.time_use import LOST_WORK, OTHER
 from dragoman.number_format import count, percent, span
-from dragoman.telemetry.event_messages import message_for
+from dragoman.telemetry.event_messages import describe_origin, message_for
 from dragoman.telemetry.remaining_time import describe_remaining_time
 
 STATEMENTS = {
@@ -22,6 +23,7 @@ STATEMENTS = {
     "drifted": "The workers do not all have the same weights",
     "checkpoint-failed": "Not all checkpoints are written",
     "overfitting": "It overfits",
+    "worsened": "Fine-tuning made the model worse",
     "forgetting": "It forgets what it could do before",
     "network": "The network is the bottleneck",
     "straggler": "One worker slows down the others",
@@ -38,7 +40,9 @@ STATEMENTS = {
     "throttled": "GPUs are throttled",
 }
 """Warnings as statements, by key. Other warnings are stated as question and answer."""
-SEVERITY = ("diverging", "drifted", "checkpoint-failed", "overfitting", "forgetting", "network", "straggler")
+SEVERITY = (
+    "diverging", "drifted", "checkpoint-failed", "worsened", "overfitting", "forgetting", "network", "straggler",
+)  # fmt: skip
 """Warnings that come before all others, the most severe first. The others keep the order of the diagnoses."""
 USEFUL = ("compute", "optimizer update")
 MOSTLY = 0.5
@@ -87,7 +91,9 @@ def describe_run(
     warnings = sorted(found, key=lambda each: SEVERITY.index(each.key) if each.key in SEVERITY else len(SEVERITY))
     worst = warnings[0] if warnings else None
     return Overview(
-        how=_describe_progress(history, state),
+        how=_join(
+            _describe_progress(history, state), describe_origin(history.started.start), describe_result_gains(history)
+        ),
         limit=_describe_time_use(history, time_use) if worst is None else _state(worst),
         advice=_advise(history, state, worst, by_key["trained"]),
         more=[f"{_state(warning)} {warning.remedy}" for warning in warnings[1:]],
@@ -188,7 +194,9 @@ def _advise(history: RunHistory, state: str, worst: Answer | None, trained: Answ
 
 def _advise_running(worst: Answer | None, trained: Answer) -> str:
     if worst is not None:
-        must_stop = worst.key == "overfitting" or (worst.key == "diverging" and worst.confidence == "likely")
+        must_stop = worst.key in ("overfitting", "worsened") or (
+            worst.key == "diverging" and worst.confidence == "likely"
+        )
         return f"Stop: {_lower(worst.remedy)}" if must_stop else worst.remedy
     if trained.confidence == "unknown":
         return "Let it run."

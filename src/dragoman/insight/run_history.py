@@ -110,6 +110,16 @@ class RunHistory:
         return self.started.total_steps
 
     @property
+    def start_evaluation(self) -> events.EvaluationDone | None:
+        """That of the model that the run began with, before the first step; None for runs from scratch."""
+        return next((done for done in self.evaluations if done.step == 0), None)
+
+    @property
+    def trained_evaluations(self) -> list[events.EvaluationDone]:
+        """All others. Statements about the shape of a curve are about these: no curve of training leads to step 0."""
+        return [done for done in self.evaluations if done.step > 0]
+
+    @property
     def hosts(self) -> list[str]:
         """Hosts in the order of their first workers."""
         hosts = [worker.rpartition(" on ")[2] for worker in self.workers]

@@ -1,9 +1,10 @@
 """The result of a run: its best checkpoint, with the scores on the validation set."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragoman.events import CheckpointsAveraged
+from dragoman.events import CheckpointsAveraged, EvaluationDone
 from dragoman.insight.run_history import RunHistory
 from dragoman.number_format import count
 
@@ -26,14 +27,24 @@ class RunResult:
         return loss if self.bleu is None else f"BLEU {self.bleu:.1f}, {loss}"
 
     def __str__(self) -> str:
-        return f"`checkpoints/{self.checkpoint}` (step {count(self.step)}, {self.scores})"
+        step = f"step {count(self.step)}" if self.step else "step 0, the starting model"
+        return f"`checkpoints/{self.checkpoint}` ({step}, {self.scores})"
 
 
 def find_result(history: RunHistory) -> RunResult | None:
-    """The best checkpoint of a run; None before its first evaluation with finite scores."""
+    """The best checkpoint of a run, which may be the model that it began with; None before its first evaluation."""
+    return _find_best(history, history.evaluations)
+
+
+def find_trained_result(history: RunHistory) -> RunResult | None:
+    """The same without the model that the run began with."""
+    return _find_best(history, history.trained_evaluations)
+
+
+def _find_best(history: RunHistory, evaluations: Sequence[EvaluationDone]) -> RunResult | None:
     candidates = [
         RunResult("" if done.bleu is None else "best-bleu", done.step, done.nll, done.bleu, done.chrf)
-        for done in history.evaluations
+        for done in evaluations
     ]
     # An average that was made before the run went on is no longer its result.
     candidates += [

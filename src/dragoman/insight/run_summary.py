@@ -56,6 +56,7 @@ def summarize(history: RunHistory, now_s: float) -> Json:
             "parameters": started.parameters,
             "version": started.version,
             "torch": started.torch_version,
+            "start": started.start,
         },
         "curves": _curves(history),
         "evaluations": evaluations,

@@ -41,7 +41,10 @@ def answer_duration(history: RunHistory) -> Answer:
         text += f" so far, {cost.format(elapsed_s + remaining.total_s)} in total"
     elif is_running:
         text += " so far"
-    best_bleu = max((done.bleu for done in history.evaluations if done.bleu is not None), default=None)
-    if best_bleu:
-        evidence.append(f"{cost.amount(elapsed_s) / best_bleu:,.2f} {cost.currency} per BLEU point")
+    scores = [done.bleu for done in history.evaluations if done.bleu is not None]
+    start = history.start_evaluation
+    before = 0.0 if start is None else start.bleu or 0.0
+    if scores and (gained := max(scores) - before) > 0:
+        point = "BLEU point" if start is None else "BLEU point gained"
+        evidence.append(f"{cost.amount(elapsed_s) / gained:,.2f} {cost.currency} per {point}")
     return Answer("duration", question, f"{text}.", evidence)

@@ -3,13 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
 
 from dragoman.events import EvaluationDone
 from dragoman.insight.answer import Answer, unknown
+from dragoman.insight.fine_tuning import learning_curve_command
 from dragoman.insight.loss_forecast import DECAYING_POLICIES, forecast_loss
 from dragoman.insight.run_history import RunHistory
 from dragoman.insight.step_breakdown import mean_of
-from dragoman.insight.validation_curve import MIN_FORECAST_POINTS, MIN_POINTS, find_upturn, is_flat
+from dragoman.insight.validation_curve import MIN_FORECAST_POINTS, MIN_POINTS, Upturn, find_upturn, is_flat
 from dragoman.number_format import count, percent
 
 MIN_GAIN = 0.01
@@ -24,8 +26,9 @@ MIN_BLEU_RISE = 1.0
 
 def answer_trained(history: RunHistory) -> Answer:
     key, question = "trained", "Is the model fully trained? What would more steps bring?"
-    done = history.evaluations
-    upturn = find_upturn([evaluation.nll for evaluation in done], MIN_RISE)
+    done, upturn = history.evaluations, _find_rise(history)
+    more_data = learning_curve_command(history)
+    remedy = f"Learn what more data would bring: {more_data}." if more_data else ""
     if upturn is not None:
         lowest, last = done[upturn.index], done[-1]
         text = f"Trained too long: the validation loss was lowest at step {count(lowest.step)} and has risen since."
@@ -37,7 +40,8 @@ def answer_trained(history: RunHistory) -> Answer:
         losses = (
             f"validation loss {lowest.nll:.3f} at step {count(lowest.step)}, {last.nll:.3f} at step {count(last.step)}"
         )
-        return Answer(key, question, text, [losses, *_bleu_trend(done)])
+        return Answer(key, question, text, [losses, *_bleu_trend(done)], remedy=remedy)
+    done = history.trained_evaluations
     if len(done) < MIN_FORECAST_POINTS:
         return unknown(key, question, f"a forecast needs {MIN_FORECAST_POINTS} evaluations; this run has {len(done)}")
     last, is_running = done[-1], history.ended is None and done[-1].step < history.total_steps
@@ -59,10 +63,25 @@ def answer_trained(history: RunHistory) -> Answer:
         text = f"Not yet: {more} would lower the validation loss by about {gain:.3f}."
         steps = count(forecast.step)
         longer = f"Start a new run of {steps} steps." if decays else f"Raise training.steps to {steps}."
-        remedy = longer if history.ended is not None else ""
+        remedy = f"{longer} {remedy}".rstrip() if history.ended is not None else ""
         return Answer(key, question, text, evidence, confidence="likely", remedy=remedy)
     gained = f"{more} would lower the validation loss by only about {max(0.0, gain):.3f}"
-    return Answer(key, question, f"Yes, for this model and data: {gained}.", evidence, confidence="likely")
+    text = f"Yes, for this model and data: {gained}."
+    return Answer(key, question, text, evidence, confidence="likely", remedy=remedy)
+
+
+def _find_rise(history: RunHistory) -> Upturn | None:
+    """A lasting rise of the validation loss, which may begin with the model that a fine-tuning run began with.
+
+    A high learning rate may damage that model at first. A loss that is above it for this reason, but falls, or stays
+    where it is, is no rise.
+    """
+    losses = [evaluation.nll for evaluation in history.evaluations]
+    upturn = find_upturn(losses, MIN_RISE)
+    if upturn is None or upturn.index > 0 or history.start_evaluation is None:
+        return upturn
+    trained = losses[1:]
+    return upturn if fmean(trained[-2:]) > (1 + MIN_RISE) * min(trained[:-1]) else None
 
 
 def _bleu_trend(done: Sequence[EvaluationDone]) -> list[str]:
@@ -87,7 +106,7 @@ def answer_overfitting(history: RunHistory) -> Answer:
     ]
     if len(done) < MIN_POINTS:
         return Answer(key, question, _describe_few(done), evidence, confidence="likely")
-    upturn = find_upturn([evaluation.nll for evaluation in done], MIN_RISE)
+    upturn = _find_rise(history)
     if upturn is None:
         return Answer(key, question, "No: the validation loss shows no lasting rise.", evidence)
     lowest_step = count(done[upturn.index].step)
@@ -98,13 +117,14 @@ def answer_overfitting(history: RunHistory) -> Answer:
         return Answer(key, question, text, evidence)
     if (bleu_rise := _describe_bleu_rise(done, upturn.index)) is not None:
         return Answer(key, question, f"Not in BLEU: {rise} since step {lowest_step}, but {bleu_rise}.", evidence)
+    gentler = "" if history.started.start is None else "fewer steps, a lower fine_tuning.learning_rate, "
     return Answer(
         key,
         question,
         f"Yes, since step {lowest_step}: {rise} while the training loss fell.",
         evidence,
-        remedy=f"Use the checkpoint of step {lowest_step} (best-loss). For the next run, use more dropout or data, or "
-        "set evaluation.patience.",
+        remedy=f"Use the checkpoint of step {lowest_step} (best-loss). For the next run, use {gentler}more dropout or "
+        "data, or set evaluation.patience.",
         is_warning=True,
     )
 
