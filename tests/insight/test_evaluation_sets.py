@@ -6,7 +6,7 @@ def scores(loss: float | None, bleu: float | None) -> dict:
 
 
 def evaluation(step: int, valid: dict, **sets: dict) -> dict:
-    return {"step": step, "elapsed_s": 1.0, **valid, "evaluation_s": 1.0, "sets": sets}
+    return {"step": step, "elapsed_s": 1.0, **valid, "evaluation_s": 1.0, "sets": sets, "gains": {}}
 
 
 def test_one_set_is_not_compared():
@@ -30,3 +30,9 @@ def test_without_bleu_the_lowest_known_loss_is_the_best():
     losses = [3.0, None, 2.0, 2.5]
     done = [evaluation(step, scores(loss, None), news=scores(loss, None)) for step, loss in enumerate(losses)]
     assert [row["step"] for row in compare_sets(done) if row["evaluation"] == "best"] == [2, 2]
+
+
+def test_a_run_that_began_with_a_model_has_its_gains_beside_the_scores():
+    start, last = evaluation(0, scores(3.0, 20.0)), evaluation(10, scores(2.5, 24.0))
+    last["gains"] = {"valid": {"bleu": 4.0, "low": 3.1, "high": 4.9}}
+    assert [row["gain"] for row in compare_sets([start, last])] == [None, "+4.0 (+3.1 to +4.9)", "+4.0 (+3.1 to +4.9)"]

@@ -4,20 +4,24 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dragoman.telemetry.score_gains import VALIDATION
+
 SCORES = ("loss", "bleu", "chrf")
 
 
 def compare_sets(evaluations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The first, best and last scores on each set, from the summaries of evaluations; empty if there is only one set.
+    """The first, best and last scores on each set, from the summaries of evaluations.
 
-    The best evaluation of a set is that with the highest BLEU; without BLEU, that with the lowest loss.
+    The best evaluation of a set is that with the highest BLEU; without BLEU, that with the lowest loss. Empty if
+    there is only one set, and no gain since the model that the run began with.
     """
     names = dict.fromkeys(name for done in evaluations for name in done["sets"])
-    if not names:
+    if not names and not any(done["gains"] for done in evaluations):
         return []
-    by_set = {"validation": [_scores(done, done) for done in evaluations]}
+    by_set = {"validation": [_scores(done, done, VALIDATION) for done in evaluations]}
     by_set |= {
-        name: [_scores(done, done["sets"][name]) for done in evaluations if name in done["sets"]] for name in names
+        name: [_scores(done, done["sets"][name], name) for done in evaluations if name in done["sets"]]
+        for name in names
     }
     return [
         {"name": name, "evaluation": when, **scores}
@@ -26,8 +30,10 @@ def compare_sets(evaluations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
     ]
 
 
-def _scores(done: Mapping[str, Any], scores: Mapping[str, Any]) -> dict[str, Any]:
-    return {"step": done["step"], **{key: scores[key] for key in SCORES}}
+def _scores(done: Mapping[str, Any], scores: Mapping[str, Any], name: str) -> dict[str, Any]:
+    gain = done["gains"].get(name)
+    text = None if gain is None else f"{gain['bleu']:+.1f} ({gain['low']:+.1f} to {gain['high']:+.1f})"
+    return {"step": done["step"], **{key: scores[key] for key in SCORES}, "gain": text}
 
 
 def _rank(scores: Mapping[str, Any]) -> tuple[float, float]:

@@ -66,7 +66,8 @@ def _run_markdown(summary: Mapping[str, Any]) -> str:
     lines = [f"# {summary['run']}", "", *(f"- {label}: {overview[key]}" for key, label in SENTENCES.items())]
     lines += [f"- {warning}" for warning in overview["more"]]
     lines += ["", describe_time_use(summary)]
-    for title, answers in (("Diagnoses", summary["diagnoses"]), ("Eleven answers", summary["answers"])):
+    sections = {"Fine-tuning": "fine_tuning", "Diagnoses": "diagnoses", "Eleven answers": "answers"}
+    for title, answers in ((title, summary[key]) for title, key in sections.items()):
         if answers:
             lines += ["", f"## {title}"]
         for answer in answers:
@@ -81,9 +82,11 @@ def _run_markdown(summary: Mapping[str, Any]) -> str:
         lines += ["", "## Evaluations", "", "| step | validation loss | BLEU | chrF |", "|---|---|---|---|"]
         lines += [f"| {count(done['step'])} | {_score_cells(done)} |" for done in summary["evaluations"]]
     if summary["evaluation_sets"]:
-        lines += ["", "## Evaluation sets", "", "| set | evaluation | step | loss | BLEU | chrF |", f"|{'---|' * 6}"]
+        columns = ("set", "evaluation", "step", "loss", "BLEU", "chrF", "BLEU since step 0")
+        lines += ["", "## Evaluation sets", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
         lines += [
-            f"| {row['name']} | {row['evaluation']} | {count(row['step'])} | {_score_cells(row)} |"
+            f"| {row['name']} | {row['evaluation']} | {count(row['step'])} | {_score_cells(row)} "
+            f"| {row['gain'] or '-'} |"
             for row in summary["evaluation_sets"]
         ]
     return "\n".join(lines) + "\n"

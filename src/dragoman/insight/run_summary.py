@@ -10,6 +10,7 @@ from dragoman.events import StepDone
 from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
 from dragoman.insight.evaluation_sets import compare_sets
+from dragoman.insight.fine_tuning import answer_gains
 from dragoman.insight.overview import describe_run
 from dragoman.insight.run_history import WORKER_STEPS, RunHistory
 from dragoman.insight.step_breakdown import STEP_PARTS, count_steps, mean_of, mean_part_s, split_evenly
@@ -47,6 +48,7 @@ def summarize(history: RunHistory, now_s: float) -> Json:
         "overview": describe_run(history, state, diagnoses, answers, time_use).to_json(),
         "time_use": {name: _rounded(seconds) for name, seconds in time_use.items()},
         "between_sessions_s": between_sessions_s(history),
+        "fine_tuning": [] if started.start is None else [answer_gains(history).to_json()],
         "diagnoses": [diagnosis.to_json() for diagnosis in diagnoses],
         "answers": [answer.to_json() for answer in answers],
         "about": {
@@ -103,7 +105,8 @@ def _evaluation(history: RunHistory, done: events.EvaluationDone) -> Json:
     sets = {
         name: {"loss": found["nll"], "bleu": found["bleu"], "chrf": found["chrf"]} for name, found in done.sets.items()
     }
-    return {"step": done.step, "elapsed_s": elapsed_s, **finite, "evaluation_s": done.evaluation_s, "sets": sets}
+    others = {"evaluation_s": done.evaluation_s, "sets": sets, "gains": done.gains}
+    return {"step": done.step, "elapsed_s": elapsed_s, **finite, **others}
 
 
 def _step_breakdown(history: RunHistory) -> Json:

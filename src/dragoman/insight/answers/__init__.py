@@ -10,7 +10,6 @@ from dragoman.insight.answers.network_use import answer_bottleneck, answer_link_
 from dragoman.insight.answers.step_time import answer_step_time
 from dragoman.insight.answers.training_data import answer_data_size
 from dragoman.insight.answers.training_progress import answer_overfitting, answer_schedule, answer_trained
-from dragoman.insight.fine_tuning import answer_gains
 from dragoman.insight.run_history import RunHistory
 
 QUESTIONS: tuple[Callable[[RunHistory], Answer], ...] = (
@@ -29,6 +28,5 @@ QUESTIONS: tuple[Callable[[RunHistory], Answer], ...] = (
 
 
 def answer_all(history: RunHistory) -> list[Answer]:
-    """All answers, in the order of the report. One more question is asked of runs that began with a model."""
-    fine_tuning = () if history.started.start is None else (answer_gains,)
-    return [answer_question(history) for answer_question in (*fine_tuning, *QUESTIONS)]
+    """All answers, in the order of the report."""
+    return [answer_question(history) for answer_question in QUESTIONS]

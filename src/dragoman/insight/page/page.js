@@ -465,8 +465,9 @@ function checkpointTable(run) {
 function evaluationSetTable(run) {
   const number = (value, digits) => (value === null ? "-" : value.toFixed(digits));
   const rows = run.evaluation_sets.map((each) =>
-    [each.name, each.evaluation, formatCount(each.step), number(each.loss, 3), number(each.bleu, 1), number(each.chrf, 1)]);
-  return rows.length ? [table("Evaluation sets", ["set", "evaluation", "step", "loss", "BLEU", "chrF"], rows, "dense")] : [];
+    [each.name, each.evaluation, formatCount(each.step), number(each.loss, 3), number(each.bleu, 1), number(each.chrf, 1), each.gain ?? "-"]);
+  const columns = ["set", "evaluation", "step", "loss", "BLEU", "chrF", "BLEU since step 0"];
+  return rows.length ? [table("Evaluation sets", columns, rows, "dense")] : [];
 }
 
 function sampleBlocks(run) {
@@ -485,6 +486,7 @@ function incidentTable(run) {
 
 function drawDetails(run) {
   fillSection("time-use", ...timeBar(run));
+  fillSection("fine-tuning", ...run.fine_tuning.map(answerDetails));
   fillSection("diagnoses", ...run.diagnoses.map(answerDetails));
   fillSection("answers", ...run.answers.map(answerDetails));
   $("workers").replaceChildren(...workerTable(run));
