@@ -19,7 +19,7 @@ from dragoman.insight.report_content import summarize_runs
 from dragoman.insight.run_history import build_history
 from dragoman.run_folder import RunFolder
 
-from ..insight.synthetic_runs import host_sample, synthetic_run, untested, write_run
+from ..insight.synthetic_runs import fine_tuned_run, host_sample, synthetic_run, untested, write_run
 from ..processes import start, wait_for_steps
 from .browser import NARROW, needs_chromium, opened_page
 
@@ -117,10 +117,20 @@ def test_evaluation_sets_are_shown_side_by_side(page, tmp_path):
     page.goto(path.as_uri())
     rows = [row.split("\t") for row in page.locator("#evaluation-sets tbody tr").all_inner_texts()]
     assert [row[:3] for row in rows if row[1] == "last"] == [["validation", "last", "200"], ["news", "last", "200"]]
-    assert rows[-1][3:] == ["2.250", "20.5", "-"]
+    assert rows[-1][3:] == ["2.250", "20.5", "-", "-"]
     for chart in ("Loss (nats per target token)", "BLEU"):
         legend = page.locator(".chart", has=page.locator(f"h3:text-is('{chart}')")).locator(".legend")
         expect(legend).to_contain_text("news")
+
+
+def test_gains_and_losses_of_fine_tuning_are_shown(page, tmp_path):
+    recorded = fine_tuned_run((2.0, 1.7, 1.6), news=(30, 29, 28))
+    path, run = tmp_path / "report.html", write_run(tmp_path / "run", recorded)
+    path.write_text(render(**summarize_runs([run], [build_history(recorded)], recorded[-1].at_s, untested)))
+    page.goto(path.as_uri())
+    expect(page.locator("#overview")).to_contain_text("It began with models/opus (MarianMT, en-de)")
+    expect(page.locator("#fine-tuning")).to_contain_text("gained 4.0 BLEU (3.7 to 4.3) on the validation set")
+    expect(page.locator("#evaluation-sets")).to_contain_text("-2.0 (-2.3 to -1.7)")
 
 
 def test_the_keyboard_shows_values_and_zooms(page, report):
