@@ -1,18 +1,26 @@
-"""Models of transformers, imported, trained and exported: `python -m benchmarks.fine_tuning --only import export`.
+"""Models of transformers, imported, trained and exported; models adapted to other texts; and learning curves.
 
-The models have random weights and are made by transformers, in the formats of OPUS-MT, M2M100 and NLLB.
+    python -m benchmarks.fine_tuning --only import export
+    python -m benchmarks.fine_tuning --only adapt forget curve [--corpora ../shared/data] [--base RUN] [--work FOLDER]
+
+The models of the first two sections have random weights and are made by transformers, in the formats of OPUS-MT, M2M100
+and NLLB. The other sections train a europarl model, or begin with one, and need a GPU to mean something.
 """
 
 import argparse
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import dragoman
+from benchmarks import domain_adaptation
+from benchmarks.command_line import make_parser
+from benchmarks.corpora import CORPORA
 from benchmarks.foreign_models import make_m2m100, make_marian, make_nllb
 from benchmarks.reporting import Figure, print_figures
 from dragoman.batching.packed_batch import pack_sentences
@@ -21,6 +29,7 @@ from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.preparation import prepare
 from dragoman.corpus.sources import Languages, Source
+from dragoman.decoding.length_rules import max_length
 from dragoman.decoding.model_choice import find_tokenizer
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.decoding.validation_scorer import make_scorer
@@ -31,12 +40,17 @@ from dragoman.recipe import resolve
 from dragoman.training.start_model import StartModel
 from dragoman.training.worker import TrainingJob
 
-MAKERS: dict[str, Callable[..., Path]] = {"MarianMT": make_marian, "M2M100": make_m2m100, "NLLB": make_nllb}
+MAKERS: dict[str, Callable[..., Path]] = {
+    "MarianMT": partial(make_marian, end_bias=1.3, sharpness=2.0),
+    "M2M100": partial(make_m2m100, end_bias=2.0, sharpness=2.0),
+    "NLLB": partial(make_nllb, end_bias=1.0, sharpness=2.0),
+}
+"""Models whose translations differ from sentence to sentence, and of which some end before their limit."""
 DIRECTION = "en-de"
-GREEDY_TOKENS = 20
-"""Tokens of greedy translations that are compared: fewer than the limit of any sentence here."""
-BEAM_TOKENS = 200
+LENGTH_RATIO = 0.5
+"""Of the longest translation to its source, next to `EXTRA_LENGTH`: random weights seldom end one."""
 STEPS = 20
+MODEL_SECTIONS = ("import", "export")
 SETTINGS = [
     f"training.steps={STEPS}", "batch.tokens=1024", "evaluation.bleu=false", f"checkpoint.every={STEPS}",
     "training.precision=fp32", "fine_tuning.learning_rate=0.002",
@@ -65,27 +79,26 @@ def compare_logits(folder: Path, lines: Sequence[str], targets: int = 24) -> flo
     return worst
 
 
-def compare_translations(folder: Path, lines: Sequence[str], beam: int) -> int:
-    """The number of lines with the same translation as by transformers; of greedy ones, the first tokens count."""
-    translator = dragoman.load(f"{DIRECTION}={folder}", "cpu", beam=beam, length_penalty=0.0, max_length_ratio=20.0)
+def compare_translations(folder: Path, lines: Sequence[str], beam: int) -> tuple[int, int]:
+    """The number of lines with the same translation as by transformers, and of different texts that are not empty."""
+    limits = {"length_penalty": 0.0, "max_length_ratio": LENGTH_RATIO}
+    translator = dragoman.load(f"{DIRECTION}={folder}", "cpu", beam=beam, **limits)
     tokenizer = translator.tokenizer
     forbidden = SpecialTokens.from_tokenizer(tokenizer, tokenizer.padded_vocab_size).forbidden
     peer, pieces = load_peer(folder)
     prefix = tokenizer.target_prefix
-    made = peer.generate(
-        **pieces(list(lines), return_tensors="pt", padding=True),
-        num_beams=beam, do_sample=False, max_new_tokens=BEAM_TOKENS if beam > 1 else GREEDY_TOKENS + len(prefix),
-        bad_words_ids=[[token] for token in forbidden], forced_bos_token_id=prefix[0] if prefix else None,
-        **({"length_penalty": 0.0, "early_stopping": False} if beam > 1 else {}),
-    )  # fmt: skip
-    if beam > 1:
-        theirs = [tokenizer.decode(row) for row in made.tolist()]
-        return sum(ours == text for ours, text in zip(translator.translate(lines), theirs, strict=True))
-    sources = [(*tokenizer.encode(line), tokenizer.eos_id) for line in lines]
-    found = translator.search(sources, 1)
-    ended = [[*found[source][0].tokens, tokenizer.eos_id, *[tokenizer.pad_id] * GREEDY_TOKENS] for source in sources]
-    rows = [row[1 + len(prefix) :] for row in made.tolist()]
-    return sum(ours[: len(row)] == row for ours, row in zip(ended, rows, strict=True))
+    theirs = []
+    for line in lines:  # Each with the limit of its source, at which our search ends a translation.
+        inputs = pieces(line, return_tensors="pt")
+        made = peer.generate(
+            **inputs, num_beams=beam, do_sample=False, forced_eos_token_id=tokenizer.eos_id,
+            max_new_tokens=max_length(len(tokenizer.encode(line)) + 1, LENGTH_RATIO) + len(prefix),
+            bad_words_ids=[[token] for token in forbidden], forced_bos_token_id=prefix[0] if prefix else None,
+            **({"length_penalty": 0.0, "early_stopping": False} if beam > 1 else {}),
+        )  # fmt: skip
+        theirs.append(tokenizer.decode(made[0].tolist()))
+    ours = translator.translate(lines)
+    return sum(text == other for text, other in zip(ours, theirs, strict=True)), len({*ours} - {""})
 
 
 def train_and_export(folder: Path, lines: Sequence[str], work: Path) -> dict[str, int]:
@@ -134,7 +147,8 @@ def _prepare_data(model: Path, work: Path) -> DataSet:
     return DataSet(work / "data")
 
 
-def figures(parts: Sequence[str]) -> Iterator[Figure]:
+def compare_models(parts: Sequence[str]) -> Iterator[Figure]:
+    """Models of transformers here and there: imported, and exported after some steps."""
     pairs = demo.generate(300, seed=5, valid=1, test=1).train
     lines = [source for source, _ in pairs[:100]]
     same = f"{len(lines)} of {len(lines)}"
@@ -145,9 +159,9 @@ def figures(parts: Sequence[str]) -> Iterator[Figure]:
                 difference = compare_logits(folder, lines)
                 yield Figure(f"{family}: largest difference of logits", f"{difference:.1e}", "1e-5", difference)
                 for beam in (1, 4):
-                    count = compare_translations(folder, lines, beam)
-                    found = f"{count} of {len(lines)}"
-                    yield Figure(f"{family}: same translations with beam {beam}", found, same, count)
+                    count, different = compare_translations(folder, lines, beam)
+                    found = f"{count} of {len(lines)}, {different} different texts"
+                    yield Figure(f"{family}: same translations with beam {beam}", found, same, [count, different])
             if "export" in parts:
                 work = Path(name) / f"{family}-work"
                 work.mkdir()
@@ -157,9 +171,30 @@ def figures(parts: Sequence[str]) -> Iterator[Figure]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=["import", "export"], default=["import", "export"])
-    print_figures("fine_tuning", figures(parser.parse_args().only))
+    parser = make_parser(__doc__, [*MODEL_SECTIONS, *domain_adaptation.SECTIONS], MODEL_SECTIONS)
+    parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora")
+    parser.add_argument("--work", type=Path, help="folder for data sets and runs, which resume (default: a new one)")
+    parser.add_argument("--base", type=Path, help="europarl model to begin with (default: train one)")
+    parser.add_argument("--recipe", default="small")
+    parser.add_argument("--base-steps", type=int, default=8000, help="steps of the europarl model")
+    parser.add_argument("--steps", type=int, default=500, help="steps of each adaptation")
+    parser.add_argument("--curve-steps", type=int, default=1500, help="steps of each run of a learning curve")
+    parser.add_argument("--old-weight", type=float, default=0.1, help="weight of europarl beside Multi30k")
+    parser.add_argument("--pairs", type=int, default=0, help="pairs of each corpus to train on (default: all)")
+    options = parser.parse_args()
+    print_figures("fine_tuning", figures(options))
+
+
+def figures(options: argparse.Namespace) -> Iterator[Figure]:
+    if set(options.only) & set(MODEL_SECTIONS):
+        yield from compare_models(options.only)
+    with tempfile.TemporaryDirectory() as name:
+        work = options.work or Path(name)
+        work.mkdir(parents=True, exist_ok=True)
+        settings = {key: value for key, value in vars(options).items() if key not in ("only", "work")}
+        bench = domain_adaptation.Adaptation(work=work, **settings)
+        for section in (each for each in options.only if each in domain_adaptation.SECTIONS):
+            yield from domain_adaptation.SECTIONS[section](bench)
 
 
 if __name__ == "__main__":

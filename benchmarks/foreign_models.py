@@ -1,4 +1,8 @@
-"""Folders of MarianMT, M2M100 and NLLB as transformers writes them, with random weights."""
+"""Folders of MarianMT, M2M100 and NLLB as transformers writes them, with random weights.
+
+A larger `end_bias` makes translations end earlier. A larger `sharpness`, the factor of all logits, makes few tokens
+probable, so that a beam search prefers words to an early end.
+"""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +23,9 @@ EMBEDDING_SCALE = 0.25
 NLLB_LANGUAGES = ["deu_Latn", "eng_Latn", "fra_Latn"]
 
 
-def make_marian(folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: float = 2.2, **options: Any) -> Path:
+def make_marian(
+    folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: float = 2.2, sharpness: float = 1.0, **options: Any
+) -> Path:
     """A folder as those of OPUS-MT: two SentencePiece models, and one vocabulary."""
     from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
@@ -40,11 +46,14 @@ def make_marian(folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: flo
     model = MarianMTModel(MarianConfig(**settings))
     model.final_logits_bias.copy_(torch.randn_like(model.final_logits_bias) * 0.3)
     model.final_logits_bias[0, 0] += end_bias
-    _save(model, folder)
+    model.final_logits_bias.mul_(sharpness)
+    _save(model, folder, model.model.decoder.layers[-1].final_layer_norm, sharpness)
     return folder
 
 
-def make_m2m100(folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: float = 3.3, **options: Any) -> Path:
+def make_m2m100(
+    folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: float = 3.3, sharpness: float = 1.0, **options: Any
+) -> Path:
     """A folder as that of M2M100: one SentencePiece model, and a vocabulary that the codes of languages follow."""
     from transformers import M2M100Tokenizer
 
@@ -55,11 +64,15 @@ def make_m2m100(folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: flo
     Path(files[0]).write_text(json.dumps(ids))
     tokenizer = M2M100Tokenizer(*files, src_lang="en", tgt_lang="de")
     tokenizer.save_pretrained(folder)
-    _save_m2m100(folder, len(ids) + len(tokenizer.lang_code_to_id) + tokenizer.num_madeup_words, end_bias, options)
+    _save_m2m100(
+        folder, len(ids) + len(tokenizer.lang_code_to_id) + tokenizer.num_madeup_words, end_bias, sharpness, options
+    )
     return folder
 
 
-def make_nllb(folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: float = 2.5, **options: Any) -> Path:
+def make_nllb(
+    folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: float = 2.5, sharpness: float = 1.0, **options: Any
+) -> Path:
     """A folder as that of NLLB: pieces, merges and codes of languages in `tokenizer.json`."""
     from transformers import NllbTokenizer
 
@@ -69,11 +82,11 @@ def make_nllb(folder: Path, pairs: Sequence[tuple[str, str]], *, end_bias: float
     languages = {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn", "extra_special_tokens": NLLB_LANGUAGES}
     tokenizer = NllbTokenizer.from_pretrained(folder, **languages)
     tokenizer.save_pretrained(folder)
-    _save_m2m100(folder, len(tokenizer), end_bias, options)
+    _save_m2m100(folder, len(tokenizer), end_bias, sharpness, options)
     return folder
 
 
-def _save_m2m100(folder: Path, vocabulary: int, end_bias: float, options: dict[str, Any]) -> None:
+def _save_m2m100(folder: Path, vocabulary: int, end_bias: float, sharpness: float, options: dict[str, Any]) -> None:
     from transformers import M2M100Config, M2M100ForConditionalGeneration
 
     torch.manual_seed(1)
@@ -82,15 +95,17 @@ def _save_m2m100(folder: Path, vocabulary: int, end_bias: float, options: dict[s
     with torch.no_grad():  # Let sentences end.
         end = model.model.shared.weight[model.config.eos_token_id]
         model.model.decoder.layer_norm.bias.add_(end_bias * end / end.norm())
-    _save(model, folder)
+    _save(model, folder, model.model.decoder.layer_norm, sharpness)
 
 
-def _save(model: Any, folder: Path) -> None:
+def _save(model: Any, folder: Path, last_norm: torch.nn.LayerNorm, sharpness: float) -> None:
     with torch.no_grad():
         model.model.shared.weight.mul_(EMBEDDING_SCALE)
         for name, parameter in model.named_parameters():
             if "norm" in name or name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter) * 0.1)
+        last_norm.weight.mul_(sharpness)
+        last_norm.bias.mul_(sharpness)
     model.save_pretrained(folder)
 
 
