@@ -87,18 +87,31 @@ def compare_translations(folder: Path, lines: Sequence[str], beam: int) -> tuple
     forbidden = SpecialTokens.from_tokenizer(tokenizer, tokenizer.padded_vocab_size).forbidden
     peer, pieces = load_peer(folder)
     prefix = tokenizer.target_prefix
-    theirs = []
-    for line in lines:  # Each with the limit of its source, at which our search ends a translation.
-        inputs = pieces(line, return_tensors="pt")
+    by_length: dict[int, list[str]] = {}
+    for line in lines:
+        by_length.setdefault(len(tokenizer.encode(line)) + 1, []).append(line)
+    theirs: dict[str, str] = {}
+    for length, same_length in by_length.items():  # The limit of a translation depends on the length of its source.
+        limit = max_length(length, LENGTH_RATIO) + len(prefix)
         made = peer.generate(
-            **inputs, num_beams=beam, do_sample=False, forced_eos_token_id=tokenizer.eos_id,
-            max_new_tokens=max_length(len(tokenizer.encode(line)) + 1, LENGTH_RATIO) + len(prefix),
+            **pieces(same_length, return_tensors="pt"), num_beams=beam, do_sample=False, max_new_tokens=limit,
+            logits_processor=[partial(_end_at, limit, tokenizer.eos_id)],
             bad_words_ids=[[token] for token in forbidden], forced_bos_token_id=prefix[0] if prefix else None,
             **({"length_penalty": 0.0, "early_stopping": False} if beam > 1 else {}),
         )  # fmt: skip
-        theirs.append(tokenizer.decode(made[0].tolist()))
+        theirs |= zip(same_length, map(tokenizer.decode, made.tolist()), strict=True)
     ours = translator.translate(lines)
-    return sum(text == other for text, other in zip(ours, theirs, strict=True)), len({*ours} - {""})
+    return sum(text == theirs[line] for line, text in zip(lines, ours, strict=True)), len({*ours} - {""})
+
+
+def _end_at(limit: int, eos_id: int, tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """Let translations end at a limit, at the probability of the end, as our search does. `forced_eos_token_id` would
+    take the end as certain there."""
+    if tokens.shape[1] < limit:
+        return scores
+    ended = torch.full_like(scores, -torch.inf)
+    ended[:, eos_id] = scores[:, eos_id]
+    return ended
 
 
 def train_and_export(folder: Path, lines: Sequence[str], work: Path) -> dict[str, int]:
