@@ -89,6 +89,7 @@ def synthetic_run(
     return recorded
 
 
+FINE_TUNED = ("schedule.policy=linear", "schedule.learning_rate=0.0002", "schedule.warmup_steps=20")
 ORIGIN = {"model": "models/opus", "format": "MarianMT", "languages": "en-de", "weights": "0f"}
 
 
@@ -116,7 +117,7 @@ def fine_tuned_run(
         gains |= {"news": gain(news[number], news[0])} if news else {}
         return replace(event, gains=gains if number else {}, sets={"news": others} if news else {})
 
-    trained = {"overrides": ("schedule.policy=linear",), "train_loss": lambda step: 1 + 30 / (step + 20), **changes}
+    trained = {"overrides": FINE_TUNED, "train_loss": lambda step: 1 + 30 / (step + 20), **changes}
     recorded = synthetic_run(
         40 * (len(losses) - 1),
         valid_loss=lambda step: losses[step // 40],

@@ -19,7 +19,7 @@ from dragoman.insight.run_history import RunHistory, build_history
 from dragoman.insight.run_result import find_result, find_trained_result
 from dragoman.insight.run_summary import summarize
 
-from .synthetic_runs import PRICED, fine_tuned_run, synthetic_run
+from .synthetic_runs import FINE_TUNED, PRICED, fine_tuned_run, synthetic_run
 
 ADAPTED = (2.0, 1.7, 1.55, 1.48, 1.45, 1.44, 1.435)
 OVERFITTED = (2.0, 1.6, 1.5, 1.54, 1.62, 1.72, 1.83)
@@ -208,7 +208,7 @@ def test_a_run_that_still_falls_needs_more_steps():
 
 
 def test_the_price_is_for_the_points_gained():
-    history = history_of(ADAPTED, overrides=("schedule.policy=linear", *PRICED))
+    history = history_of(ADAPTED, overrides=(*FINE_TUNED, *PRICED))
     assert any("per BLEU point gained" in each for each in answer(history, "duration").evidence)
 
 
@@ -217,3 +217,15 @@ def test_a_start_that_was_not_evaluated_is_not_known():
     assert "was not evaluated" in answer_gains(build_history(recorded)).text
     first = [event for event in fine_tuned_run(ADAPTED[:2]) if getattr(event, "step", 0) == 0]
     assert "no evaluation after a step" in answer_gains(build_history(first)).text
+
+
+MEASURED = (5.143, 4.83, 4.612, 4.468, 4.368, 4.292, 4.236, 4.195, 4.167, 4.15, 4.144)
+"""Validation losses of `tiny`, trained on europarl and adapted to 4,000 pairs of Multi30k in 100 steps."""
+
+
+@pytest.mark.parametrize("known", [3, 4, 5, 6, 7, 8, 9])
+def test_the_end_of_a_measured_run_with_a_linear_decay_is_in_the_range_of_its_forecast_and_near_it(known):
+    history = history_of(MEASURED[: known + 1], ended=None, total_steps=400)
+    forecast = forecast_loss(history, 400)
+    assert forecast.low <= MEASURED[-1] <= forecast.high
+    assert forecast.value == pytest.approx(MEASURED[-1], rel=0.02)

@@ -34,7 +34,9 @@ def forecast_loss(history: RunHistory, to_step: int) -> Forecast:
     *sums, total = _sum_rates(rate, [*steps, to_step], history.total_steps)
     by_rates = _extrapolate_or_stay(sums, tail, total)
     highest = max(rate(step) for step in range(1, steps[-1] + 1, max(1, steps[-1] // GRID_STEPS)))
-    gain = MAX_DECAY_GAIN * max(0.0, rate(steps[-1]) - rate(to_step)) / highest
+    # The rates of fine-tuning are so low that updates are hardly noisy: their decay adds nothing.
+    max_gain = MAX_DECAY_GAIN if history.started.start is None else 0.0
+    gain = max_gain * max(0.0, rate(steps[-1]) - rate(to_step)) / highest
     low_value = by_steps.value * (1 - gain)
     low, high = min(by_steps.low * (1 - gain), by_rates.low), max(by_steps.high, by_rates.high)
     return Forecast(to_step, (low_value + by_rates.value) / 2, low, high)
