@@ -89,7 +89,8 @@ def compare_translations(folder: Path, lines: Sequence[str], beam: int) -> tuple
     prefix = tokenizer.target_prefix
     by_length: dict[int, list[str]] = {}
     for line in lines:
-        by_length.setdefault(len(tokenizer.encode(line)) + 1, []).append(line)
+        length = len(tokenizer.source_prefix) + len(tokenizer.encode(line)) + 1
+        by_length.setdefault(length, []).append(line)
     theirs: dict[str, str] = {}
     for length, same_length in by_length.items():  # The limit of a translation depends on the length of its source.
         limit = max_length(length, LENGTH_RATIO) + len(prefix)

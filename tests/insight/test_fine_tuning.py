@@ -193,10 +193,11 @@ def test_the_average_of_checkpoints_has_gains_of_its_own():
 
 
 def test_the_next_step_of_a_finished_run_is_the_learning_curve():
-    trained = answer(history_of(ADAPTED), "trained")
+    flat = history_of((2.0, 1.5, 1.45, 1.448, 1.447, 1.447, 1.447))
+    trained = answer(flat, "trained")
     assert trained.text.startswith("Yes, for this model and data")
     assert "`dragoman learning-curve RECIPE --from models/opus --data DATA --out CURVE`" in trained.remedy
-    assert "learning-curve" in overview(history_of(ADAPTED))["advice"]
+    assert "learning-curve" in overview(flat)["advice"]
     assert "learning-curve" not in overview(build_history(synthetic_run(200)))["advice"]
 
 
@@ -229,3 +230,11 @@ def test_the_end_of_a_measured_run_with_a_linear_decay_is_in_the_range_of_its_fo
     forecast = forecast_loss(history, 400)
     assert forecast.low <= MEASURED[-1] <= forecast.high
     assert forecast.value == pytest.approx(MEASURED[-1], rel=0.02)
+
+
+def test_a_longer_run_is_forecast_although_the_end_of_a_linear_decay_is_flat():
+    """The same model and data in 150 steps, with a schedule of its own, reached 3.950."""
+    forecast = forecast_loss(history_of(MEASURED), 600)
+    assert forecast.low <= 3.950 <= forecast.high
+    assert forecast.step == 600
+    assert answer(history_of(MEASURED), "trained").text.startswith("Not yet: 50 % more steps would lower")

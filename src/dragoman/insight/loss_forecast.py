@@ -1,6 +1,7 @@
 """Forecast of the validation loss: a power law of the steps, and what the decay of the learning rate adds to it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from dragoman.errors import DragomanError
@@ -27,8 +28,12 @@ def forecast_loss(history: RunHistory, to_step: int) -> Forecast:
     steps = [evaluation.step for evaluation in tail]
     by_steps = _extrapolate_or_stay(steps, tail, to_step)
     rate = _learning_rate(history)
-    if rate is None or to_step > history.total_steps:
+    if rate is None or (to_step > history.total_steps and history.started.start is None):
         return by_steps
+    if to_step > history.total_steps:
+        # A longer run has a schedule of its own: the last losses of this one are flat because its rates were low.
+        *sums, total = _sum_rates(rate, [*steps, history.total_steps], history.total_steps)
+        return replace(_extrapolate_or_stay(sums, tail, total * to_step / history.total_steps), step=to_step)
     # Smaller rates advance less: at worst as far as the sum of the rates says. At best the loss falls as before, and
     # the decay lowers it further, because updates become less noisy.
     *sums, total = _sum_rates(rate, [*steps, to_step], history.total_steps)
