@@ -149,6 +149,3 @@ def measure_curves(bench: Adaptation) -> Iterator[Figure]:
         is_inside = forecast is not None and forecast.low <= largest.nll <= forecast.high
         found = f"{largest.nll:.3f} {'in' if is_inside else 'not in'} {interval}"
         yield Figure(f"{data.name}: loss with all pairs, and its forecast", found, "in", [is_inside, largest.nll])
-
-
-SECTIONS = {"adapt": measure_adaptation, "forget": measure_forgetting, "curve": measure_curves}

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 import dragoman
-from benchmarks import domain_adaptation
 from benchmarks.command_line import make_parser
 from benchmarks.corpora import CORPORA
+from benchmarks.domain_adaptation import Adaptation, measure_adaptation, measure_curves, measure_forgetting
 from benchmarks.foreign_models import make_m2m100, make_marian, make_nllb
 from benchmarks.reporting import Figure, print_figures
 from dragoman.batching.packed_batch import pack_sentences
@@ -51,6 +51,7 @@ LENGTH_RATIO = 0.5
 """Of the longest translation to its source, next to `EXTRA_LENGTH`: random weights seldom end one."""
 STEPS = 20
 MODEL_SECTIONS = ("import", "export")
+ADAPTATION_SECTIONS = {"adapt": measure_adaptation, "forget": measure_forgetting, "curve": measure_curves}
 SETTINGS = [
     f"training.steps={STEPS}", "batch.tokens=1024", "evaluation.bleu=false", f"checkpoint.every={STEPS}",
     "training.precision=fp32", "fine_tuning.learning_rate=0.002",
@@ -185,7 +186,7 @@ def compare_models(parts: Sequence[str]) -> Iterator[Figure]:
 
 
 def main() -> None:
-    parser = make_parser(__doc__, [*MODEL_SECTIONS, *domain_adaptation.SECTIONS], MODEL_SECTIONS)
+    parser = make_parser(__doc__, [*MODEL_SECTIONS, *ADAPTATION_SECTIONS], MODEL_SECTIONS)
     parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora")
     parser.add_argument("--work", type=Path, help="folder for data sets and runs, which resume (default: a new one)")
     parser.add_argument("--base", type=Path, help="europarl model to begin with (default: train one)")
@@ -206,9 +207,9 @@ def figures(options: argparse.Namespace) -> Iterator[Figure]:
         work = options.work or Path(name)
         work.mkdir(parents=True, exist_ok=True)
         settings = {key: value for key, value in vars(options).items() if key not in ("only", "work")}
-        bench = domain_adaptation.Adaptation(work=work, **settings)
-        for section in (each for each in options.only if each in domain_adaptation.SECTIONS):
-            yield from domain_adaptation.SECTIONS[section](bench)
+        bench = Adaptation(work=work, **settings)
+        for section in (each for each in options.only if each in ADAPTATION_SECTIONS):
+            yield from ADAPTATION_SECTIONS[section](bench)
 
 
 if __name__ == "__main__":
