@@ -33,8 +33,9 @@ MODULES = (
     "dragoman.launch.scheduler_environment",
     "numpy.ma",
     "torch._dynamo",
+    "torch.utils.tensorboard",
 )
-"""The modules of a worker, with what they import. torch imports some of its own at the first step only."""
+"""The modules of a worker, with what they import: also those that are imported late, such as by torch's optimizers."""
 MAX_REQUEST_BYTES = 1 << 16
 REPARENT_POLL_S = 0.001
 

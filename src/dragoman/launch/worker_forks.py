@@ -13,6 +13,7 @@ import psutil
 
 from dragoman.launch.parent_death import adopt_orphans
 
+FORK_SERVER = "dragoman.launch.fork_server"
 FORK_S = 30.0
 """A fork server that has forked before and does not answer for this long is replaced."""
 ATTEMPTS = 2
@@ -23,7 +24,7 @@ class ForkServer:
     """Forks workers that run `dragoman` with the same arguments. Its process starts with the first of them."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._command = [sys.executable, "-m", "dragoman.launch.fork_server", shlex.join(arguments)]
+        self._command = [sys.executable, "-m", FORK_SERVER, shlex.join(arguments)]
         self._environment = environment
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None

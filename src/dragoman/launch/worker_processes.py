@@ -101,8 +101,13 @@ class WorkerProcesses:
         rank, short_lives = int(variables["RANK"]), 0
         read_events = follow_lines(log, latest_only=not (self.elastic or rank == 0))
         while True:
+            out, err = os.pipe(), os.pipe()
+            process = self._start_process(variables, (out[1], err[1]))
             started_at_s = time.monotonic()
-            code = self._run_once(variables, rank, read_events)
+            self._processes[rank] = process
+            if self._stopping:  # Since before this process was known.
+                process.terminate()
+            code = self._follow(process, {"out": out[0], "err": err[0]}, rank, read_events)
             short_lives = short_lives + 1 if time.monotonic() - started_at_s < SHORT_LIFE_S else 0
             failed = code not in (0, EXIT_USER_ERROR, EXIT_DIVERGED)
             restart = self.elastic and failed and not self._stopping and short_lives < MAX_SHORT_LIVES
@@ -111,18 +116,30 @@ class WorkerProcesses:
                 return
             variables = {**variables, RESTARTED: "1"}
 
-    def _run_once(self, variables: dict[str, str], rank: int, read_events: Callable[[], list[str]]) -> int:
-        out, err = os.pipe(), os.pipe()
-        process = self._start_process(variables, (out[1], err[1]))
-        self._processes[rank] = process
-        if self._stopping:  # Since before this process was known.
-            process.terminate()
+    def _start_process(self, variables: dict[str, str], output: tuple[int, int]) -> psutil.Process:
+        """Fork a worker where a fork server can; otherwise start Python, which takes seconds. Closes the output."""
+        try:
+            if self._fork_server is not None and (forked := self._fork_server.fork(variables, output)) is not None:
+                return forked
+            return psutil.Popen(
+                [sys.executable, "-m", "dragoman", *self._arguments],
+                env={**self._environment, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output[0],
+                stderr=output[1],
+                preexec_fn=partial(die_with, os.getpid()),
+            )
+        finally:
+            for file in output:
+                os.close(file)
+
+    def _follow(
+        self, process: psutil.Process, output: dict[str, int], rank: int, read_events: Callable[[], list[str]]
+    ) -> int:
+        """Relay output and events of a process until it exits. Returns its exit code."""
         readers = [
-            threading.Thread(target=self._relay_lines, args=(source, rank, name))
-            for name, source in (("out", out[0]), ("err", err[0]))
+            threading.Thread(target=self._relay_lines, args=(source, rank, name)) for name, source in output.items()
         ]
-        for target in (out[1], err[1]):
-            os.close(target)
         for reader in readers:
             reader.start()
         while (code := _exit_code(process)) is None:
@@ -131,19 +148,6 @@ class WorkerProcesses:
             reader.join()
         self._relay_events(rank, read_events())
         return code
-
-    def _start_process(self, variables: dict[str, str], output: tuple[int, int]) -> psutil.Process:
-        """Fork a worker where a fork server can; otherwise start Python, which takes seconds."""
-        if self._fork_server is not None and (forked := self._fork_server.fork(variables, output)) is not None:
-            return forked
-        return psutil.Popen(
-            [sys.executable, "-m", "dragoman", *self._arguments],
-            env={**self._environment, **variables},
-            stdin=subprocess.DEVNULL,
-            stdout=output[0],
-            stderr=output[1],
-            preexec_fn=partial(die_with, os.getpid()),
-        )
 
     def _relay_lines(self, source: int, rank: int, name: str) -> None:
         with open(source, "rb") as stream:
