@@ -32,10 +32,9 @@ MODULES = (
     "dragoman.launch.local_launcher",
     "dragoman.launch.scheduler_environment",
     "numpy.ma",
-    "torch._dynamo",
     "torch.utils.tensorboard",
 )
-"""The modules of a worker, with what they import: also those that are imported late, such as by torch's optimizers."""
+"""The modules of a worker, with what they import, on a machine without GPUs: also those that it imports late."""
 MAX_REQUEST_BYTES = 1 << 16
 REPARENT_POLL_S = 0.001
 
