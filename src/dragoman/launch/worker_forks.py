@@ -50,6 +50,7 @@ class ForkServer:
         self._closed = True
         if (process := self._process) is not None:
             process.kill()
+            process.wait()
 
     def _request(self, request: bytes, output: Sequence[int]) -> int:
         requests = self._requests or self._start()
