@@ -106,3 +106,18 @@ print("late:", *sorted(late))
     assert done.returncode == 0, done.stderr
     late = done.stdout.splitlines()[-1].split()
     assert len(late) < 10, late
+
+
+@pytest.mark.gpu
+def test_a_worker_can_use_gpus_after_the_fork():
+    program = """
+import importlib, os
+from dragoman.launch.fork_server import MODULES
+for module in MODULES:
+    importlib.import_module(module)
+if worker := os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
+import torch
+assert torch.ones(2, device="cuda").sum() == 2
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=300, check=True)
