@@ -3,7 +3,7 @@
 The hosts are test hosts on this machine (see `benchmarks.host_runs`), started with `dragoman launch` as a user would.
 Needs root and two idle cores; takes about 35 minutes.
 
-    python -m benchmarks.multi_host [--only slow-link unequal recovery folders kills host-kills elastic scaling]
+    python -m benchmarks.multi_host [--only slow-link unequal recovery folders restart kills host-kills elastic scaling]
 """
 
 import math
@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
+import psutil
 from tests.system.hosts import Host, Hosts
 
 from benchmarks.command_line import NEVER, NO_EVALUATION
@@ -46,6 +47,8 @@ OUTAGE_S = 20
 """Duration of a frozen host and of a cut link."""
 DISTURBED_S = 300
 KILL_EVERY_S = 20
+RESTARTS = 7
+"""Kills of a worker whose return is timed."""
 SLOW_CORES = 0.33
 """Quota of the slower host of an unequal pair; the other has one core."""
 
@@ -59,6 +62,7 @@ def main() -> None:
             "unequal": measure_unequal,
             "recovery": measure_recovery,
             "folders": measure_folders,
+            "restart": measure_restart,
             "kills": measure_kills,
             "host-kills": measure_host_kills,
             "elastic": measure_elastic_cost,
@@ -181,6 +185,28 @@ def measure_folders(data: Path) -> Iterator[Figure]:
     yield Figure(name, text, "the same, complete", [evaluations, different])
 
 
+def measure_restart(data: Path) -> Iterator[Figure]:
+    """Kill a worker several times: seconds, and seconds of a core, until it is in the world again."""
+    back_s, cpu_s = [], []
+    with (
+        Hosts(["a", "b", "c"], quotas=THREE_HOSTS) as hosts,
+        HostLauncher(hosts, data).start("a,b,c", *UNTIL_STOPPED, options=["--elastic"]) as run,
+    ):
+        for _ in range(RESTARTS):
+            run.wait_for_all_hosts(worker=2)
+            killed_at_s = time.time()
+            _kill(hosts["c"], "train")
+            while not (starts := [at_s for at_s in _starts(run, worker=2) if at_s > killed_at_s]):
+                time.sleep(0.02)
+            [worker] = hosts["c"].find_processes("train")
+            times = psutil.Process(worker).cpu_times()
+            back_s.append(starts[0] - killed_at_s)
+            cpu_s.append(times.user + times.system)
+    name = "kill -9 of a worker, 0.45 of a core: until it is in the world again"
+    yield Figure(name, _median_and_range(back_s), "3 s", statistics.median(back_s))
+    yield Figure("its CPU time until then", _median_and_range(cpu_s), "", statistics.median(cpu_s))
+
+
 def measure_kills(data: Path) -> Iterator[Figure]:
     """Kill the worker of a random host every 20 seconds for five minutes."""
     yield from _measure_losses(data, "kills of workers", lambda host: _kill(host, "train"), lambda _: None)
@@ -225,9 +251,9 @@ def _measure_losses(
     yield Figure(f"{title}: goodput against undisturbed", f"{100 * goodput:.0f} %", "90 %", goodput)
     per_host = goodput / presence
     yield Figure(f"{title}: goodput against the hosts that took part in steps", f"{100 * per_host:.0f} %", "", per_host)
-    middle = statistics.median(back_s)
-    text = f"{middle:.1f} s ({min(back_s):.1f} to {max(back_s):.1f} s, {len(back_s)} of {len(losses)})"
-    yield Figure(f"{title}: from the loss until the worker is in the world again", text, "3 s", middle)
+    text = f"{_median_and_range(back_s)}, {len(back_s)} of {len(losses)}"
+    name = f"{title}: until the lost worker is in the world again"
+    yield Figure(name, text, "3 s", statistics.median(back_s))
     yield check
 
 
@@ -283,12 +309,21 @@ class _Period:
         return cls(ended_at_s - started_at_s, last_step - first_step, host_s)
 
 
+def _starts(run: HostRun, worker: int) -> list[float]:
+    """When a worker entered the world, in each of its lives."""
+    return [event.at_s for event in run.folder(worker).events(worker) if isinstance(event, RunStarted)]
+
+
+def _median_and_range(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f} s)"
+
+
 def _back_s(run: HostRun, losses: Sequence[tuple[int, float]]) -> list[float]:
     """Seconds from each loss until the worker was in the world again, if it was before it was lost once more."""
     found = []
     for worker in range(len(run.hosts)):
         lost_at_s = [at_s for lost, at_s in losses if lost == worker]
-        starts = [event.at_s for event in run.folder(worker).events(worker) if isinstance(event, RunStarted)]
+        starts = _starts(run, worker)
         for at_s, next_loss_at_s in pairwise([*lost_at_s, math.inf]):
             found += [start - at_s for start in starts if at_s < start < next_loss_at_s][:1]
     return found
