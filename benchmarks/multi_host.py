@@ -1,21 +1,23 @@
 """Several hosts: slow links, unequal hosts, lost hosts, scaling. Figures are ratios from one run, or recovery times.
 
 The hosts are test hosts on this machine (see `benchmarks.host_runs`), started with `dragoman launch` as a user would.
-Needs root and two idle cores; takes about 25 minutes.
+Needs root and two idle cores; takes about 35 minutes.
 
-    python -m benchmarks.multi_host [--only slow-link unequal recovery folders kills elastic scaling]
+    python -m benchmarks.multi_host [--only slow-link unequal recovery folders restart kills host-kills elastic scaling]
 """
 
+import math
 import os
 import random
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 
+import psutil
 from tests.system.hosts import Host, Hosts
 
 from benchmarks.command_line import NEVER, NO_EVALUATION
@@ -44,6 +46,9 @@ VERY_LARGE_BATCH = ("batch.tokens=18000",)
 OUTAGE_S = 20
 """Duration of a frozen host and of a cut link."""
 DISTURBED_S = 300
+KILL_EVERY_S = 20
+RESTARTS = 7
+"""Kills of a worker whose return is timed."""
 SLOW_CORES = 0.33
 """Quota of the slower host of an unequal pair; the other has one core."""
 
@@ -57,7 +62,9 @@ def main() -> None:
             "unequal": measure_unequal,
             "recovery": measure_recovery,
             "folders": measure_folders,
+            "restart": measure_restart,
             "kills": measure_kills,
+            "host-kills": measure_host_kills,
             "elastic": measure_elastic_cost,
             "scaling": measure_scaling,
         },
@@ -178,33 +185,75 @@ def measure_folders(data: Path) -> Iterator[Figure]:
     yield Figure(name, text, "the same, complete", [evaluations, different])
 
 
+def measure_restart(data: Path) -> Iterator[Figure]:
+    """Kill a worker several times: seconds, and seconds of a core, until it is in the world again."""
+    back_s, cpu_s = [], []
+    with (
+        Hosts(["a", "b", "c"], quotas=THREE_HOSTS) as hosts,
+        HostLauncher(hosts, data).start("a,b,c", *UNTIL_STOPPED, options=["--elastic"]) as run,
+    ):
+        for _ in range(RESTARTS):
+            run.wait_for_all_hosts(worker=2)
+            killed_at_s = time.time()
+            _kill(hosts["c"], "train")
+            while not (starts := [at_s for at_s in _starts(run, worker=2) if at_s > killed_at_s]):
+                time.sleep(0.02)
+            [worker] = hosts["c"].find_processes("train")
+            times = psutil.Process(worker).cpu_times()
+            back_s.append(starts[0] - killed_at_s)
+            cpu_s.append(times.user + times.system)
+    name = "kill -9 of a worker, 0.45 of a core: until it is in the world again"
+    yield Figure(name, _median_and_range(back_s), "3 s", statistics.median(back_s))
+    yield Figure("its CPU time until then", _median_and_range(cpu_s), "", statistics.median(cpu_s))
+
+
 def measure_kills(data: Path) -> Iterator[Figure]:
+    """Kill the worker of a random host every 20 seconds for five minutes."""
+    yield from _measure_losses(data, "kills of workers", lambda host: _kill(host, "train"), lambda _: None)
+
+
+def measure_host_kills(data: Path) -> Iterator[Figure]:
     """Kill a random host every 20 seconds for five minutes, and restart it after two seconds."""
-    rng = random.Random(1)
-    steps_per_s, mean_hosts = [], []
+    yield from _measure_losses(data, "losses of hosts", Host.kill, Host.restart)
+
+
+def _measure_losses(
+    data: Path, name: str, lose: Callable[[Host], None], repair: Callable[[Host], None]
+) -> Iterator[Figure]:
+    """Lose and repair something of a random host every 20 seconds, between two quiet periods of the same run."""
+    rng, losses = random.Random(1), list[tuple[int, float]]()
+
+    def disturb() -> None:
+        for _ in range(DISTURBED_S // KILL_EVERY_S):
+            time.sleep(KILL_EVERY_S / 2)
+            worker, victim = rng.choice(list(enumerate(hosts)))
+            losses.append((worker, time.time()))
+            lose(victim)
+            time.sleep(2)
+            repair(victim)
+            time.sleep(KILL_EVERY_S / 2 - 2)
+
     # With quotas, because the hosts share two cores: without, the survivors of a lost host would become faster.
     with Hosts(["a", "b", "c"], quotas=THREE_HOSTS) as hosts:
         launcher = HostLauncher(hosts, data)
-        for is_disturbed in (False, True):
-            with launcher.start("a,b,c", *UNTIL_STOPPED, options=["--elastic"]) as run:
-                run.wait_for_step(10)
-                started_at, first_step = time.monotonic(), run.last_step_of_all()
-                while time.monotonic() - started_at < DISTURBED_S:
-                    time.sleep(10)
-                    victim = rng.choice(list(hosts))
-                    if is_disturbed:
-                        victim.kill()
-                    time.sleep(2)
-                    if is_disturbed:
-                        victim.restart()
-                    time.sleep(8)
-                steps_per_s.append((run.last_step_of_all() - first_step) / (time.monotonic() - started_at))
-            mean_hosts.append(_mean_hosts(run))
+        with launcher.start("a,b,c", *UNTIL_STOPPED, options=["--elastic"]) as run:
+            run.wait_for_step(10)
+            before = _Period.watch(run, lambda: time.sleep(DISTURBED_S / 2))
+            disturbed = _Period.watch(run, disturb)
+            run.wait_for_all_hosts()
+            after = _Period.watch(run, lambda: time.sleep(DISTURBED_S / 2))
+        back_s = _back_s(run, losses)
         check = _check_steps(run, data)
-    goodput, presence = steps_per_s[1] / steps_per_s[0], mean_hosts[1] / mean_hosts[0]
-    yield Figure("five minutes of random kills: goodput against undisturbed", f"{100 * goodput:.0f} %", "90 %", goodput)
+    quiet = _Period(before.seconds + after.seconds, before.steps + after.steps, before.host_s + after.host_s)
+    goodput = disturbed.steps / disturbed.seconds / (quiet.steps / quiet.seconds)
+    presence = disturbed.host_s / disturbed.seconds / (quiet.host_s / quiet.seconds)
+    title = f"five minutes of random {name}"
+    yield Figure(f"{title}: goodput against undisturbed", f"{100 * goodput:.0f} %", "90 %", goodput)
     per_host = goodput / presence
-    yield Figure("goodput against the hosts that took part in steps", f"{100 * per_host:.0f} %", "", per_host)
+    yield Figure(f"{title}: goodput against the hosts that took part in steps", f"{100 * per_host:.0f} %", "", per_host)
+    text = f"{_median_and_range(back_s)}, {len(back_s)} of {len(losses)}"
+    name = f"{title}: until the lost worker is in the world again"
+    yield Figure(name, text, "3 s", statistics.median(back_s))
     yield check
 
 
@@ -240,11 +289,44 @@ def _kill(host: Host, word: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _mean_hosts(run: HostRun) -> float:
-    """Number of hosts that took part in steps, averaged over time."""
-    steps = [step for worker in range(len(run.hosts)) for step in run.steps(worker)]
-    ends = [step.at_s for step in steps]
-    return sum(step.step_s for step in steps) / (max(ends) - min(ends))
+@dataclass(frozen=True)
+class _Period:
+    """A part of a run."""
+
+    seconds: float
+    steps: int
+    host_s: float
+    """Seconds in steps, summed over the hosts that took part in them."""
+
+    @classmethod
+    def watch(cls, run: HostRun, action: Callable[[], None]) -> "_Period":
+        """The period that an action takes."""
+        started_at_s, first_step = time.time(), run.last_step_of_all()
+        action()
+        ended_at_s, last_step = time.time(), run.last_step_of_all()
+        steps = [step for worker in range(len(run.hosts)) for step in run.steps(worker)]
+        host_s = sum(step.step_s for step in steps if started_at_s < step.at_s < ended_at_s)
+        return cls(ended_at_s - started_at_s, last_step - first_step, host_s)
+
+
+def _starts(run: HostRun, worker: int) -> list[float]:
+    """When a worker entered the world, in each of its lives."""
+    return [event.at_s for event in run.folder(worker).events(worker) if isinstance(event, RunStarted)]
+
+
+def _median_and_range(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f} s)"
+
+
+def _back_s(run: HostRun, losses: Sequence[tuple[int, float]]) -> list[float]:
+    """Seconds from each loss until the worker was in the world again, if it was before it was lost once more."""
+    found = []
+    for worker in range(len(run.hosts)):
+        lost_at_s = [at_s for lost, at_s in losses if lost == worker]
+        starts = _starts(run, worker)
+        for at_s, next_loss_at_s in pairwise([*lost_at_s, math.inf]):
+            found += [start - at_s for start in starts if at_s < start < next_loss_at_s][:1]
+    return found
 
 
 def _check_steps(run: HostRun, data: Path) -> Figure:

@@ -1,5 +1,6 @@
 """The version of this installation: equal version numbers may still be different code."""
 
+import functools
 import hashlib
 from pathlib import Path
 
@@ -16,6 +17,7 @@ def code_digest() -> str:
     return digest.hexdigest()[:8]
 
 
+@functools.cache
 def dragoman_version() -> str:
-    """The version number and the hash of the source."""
+    """The version number and the hash of the source, as it was at the first call."""
     return f"{__version__} ({code_digest()})"

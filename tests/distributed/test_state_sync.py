@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from dragoman.batching.data_loader import Position
+from dragoman.distributed import state_sync
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
 from dragoman.training.snapshot import Snapshot, TrainingState
@@ -60,6 +61,12 @@ def snapshot_of(rank: int, *, averaged: bool) -> Snapshot:
     return Snapshot(state, tensors(0), tensors(1) if averaged else None, tensors(2))
 
 
+@pytest.fixture(params=[16, 100, 1 << 26])
+def chunk_bytes(request, monkeypatch) -> None:
+    """Messages of one tensor, of a few, and of all."""
+    monkeypatch.setattr(state_sync, "CHUNK_BYTES", request.param)
+
+
 def received_by(cluster: Cluster, source: int, snapshot: Snapshot) -> Snapshot:
     """The snapshot of one worker as another one receives it."""
     sent = (asdict(snapshot.state), snapshot.files()) if cluster.rank == source else ()
@@ -69,6 +76,7 @@ def received_by(cluster: Cluster, source: int, snapshot: Snapshot) -> Snapshot:
 
 @pytest.mark.parametrize("averaged", [False, True])
 @pytest.mark.parametrize("source", [0, 2])
+@pytest.mark.usefixtures("chunk_bytes")
 def test_every_worker_gets_the_state_of_the_source_bit_for_bit(workers, source, averaged):
     expected = snapshot_of(source, averaged=averaged)
     for got in workers(lambda cluster: received_by(cluster, source, expected)):
@@ -79,6 +87,14 @@ def test_every_worker_gets_the_state_of_the_source_bit_for_bit(workers, source, 
                 name: tensor.dtype for name, tensor in tensors.items()
             }
             assert all(torch.equal(got.files()[file][name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_group_without_tensors_is_received_as_such(workers):
+    sent = ("before the first step", {"weights": {"bias": torch.ones(2)}, "optimizer": {}})
+    for header, tensors in workers(lambda cluster: broadcast_state(cluster, 0, *(sent if cluster.rank == 0 else ()))):
+        assert header == "before the first step"
+        assert tensors["optimizer"] == {}
+        assert tensors["weights"]["bias"].tolist() == [1, 1]
 
 
 def test_a_received_state_shares_no_memory_with_its_source(workers):

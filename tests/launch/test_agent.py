@@ -2,12 +2,9 @@
 
 import os
 import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from dragoman.code_version import dragoman_version
@@ -65,18 +62,12 @@ def test_a_module_that_fails_is_reported_with_its_last_line(agent):
     assert "No module named dragoman.no_such_module" in reply["problem"]
 
 
-def children_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
-    while not (children := psutil.Process(process.pid).children()):
-        time.sleep(0.01)
-    return children
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
 def test_a_worker_ends_with_its_agent_or_with_the_launcher(agent, number, tmp_path):
     """The worker reads a recipe from a pipe without a writer: it would wait for ever."""
     os.mkfifo(tmp_path / "never")
     agent.start("config", str(tmp_path / "never"))
-    [worker] = children_of(agent.process)
+    worker = agent.wait_for_worker()
     if number is None:
         agent.process.stdin.close()
     else:
@@ -93,27 +84,15 @@ def test_an_agent_exits_when_the_launcher_is_silent(tmp_path):
     agent.close()
 
 
-def test_an_elastic_worker_outlives_the_launcher(agent, tmp_path):
-    os.mkfifo(tmp_path / "never")
-    agent.start("config", str(tmp_path / "never"), elastic=True)
-    [worker] = children_of(agent.process)
-    agent.process.stdin.close()
-    with pytest.raises(psutil.TimeoutExpired):
-        worker.wait(timeout=0.5)
-    assert agent.process.poll() is None
-
-
-def test_a_second_launch_of_a_run_stops_the_first(agent, tmp_path):
-    os.mkfifo(tmp_path / "never")
+@pytest.mark.parametrize("elastic", [False, True])
+def test_a_second_launch_of_a_run_stops_the_first(agent, tmp_path, elastic):
     other = AgentProcess()
     for each in (agent, other):
         each.request("handshake", folder=str(tmp_path), make=False, secret="secret")
-    agent.start("train", "never", "--data", "data", "--out", "run", elastic=True)
-    [worker] = children_of(agent.process)
-    while "train" not in worker.cmdline():
-        time.sleep(0.01)
+    agent.start("train", "never", "--data", "data", "--out", "run", elastic=elastic)
+    started = agent.wait_for_fork_server() if elastic else agent.wait_for_worker()
     assert other.request("stop_earlier", run="another") == {"stopped": 0}
     assert other.request("stop_earlier", run="run") == {"stopped": 1}
     agent.process.wait(timeout=20)
-    worker.wait(timeout=20)
+    started.wait(timeout=20)
     other.close()

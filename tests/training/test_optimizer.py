@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dragoman.settings import OptimizerSettings
-from dragoman.training.optimizer import Optimizer
+from dragoman.training.optimizer import EagerAdamW, Optimizer
 
 
 class SmallModel(nn.Module):
@@ -110,3 +110,19 @@ def test_weight_decay_applies_to_matrices_only():
     optimizer.step(0.1)
     changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
     assert changed == {"inner.weight"}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_adamw_takes_the_steps_of_torch_bit_for_bit(fused):
+    def train(algorithm: type[torch.optim.AdamW]) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(1)
+        weights = [nn.Parameter(torch.randn(4, 3, generator=generator)) for _ in range(2)]
+        groups = [{"params": weights[:1], "weight_decay": 0.0}, {"params": weights[1:], "weight_decay": 0.1}]
+        optimizer = algorithm(groups, lr=0.01, betas=(0.9, 0.98), eps=1e-9, fused=fused)
+        for _ in range(3):
+            sum(weight.sin().sum() for weight in weights).backward()
+            optimizer.step()
+        return weights
+
+    for ours, theirs in zip(train(EagerAdamW), train(torch.optim.AdamW), strict=True):
+        assert torch.equal(ours, theirs)

@@ -13,6 +13,7 @@ from dragoman.files import read_json
 from dragoman.run_folder import RunFolder
 from dragoman.training import worker
 from dragoman.training.worker import TrainingJob, check_shares, open_run
+from dragoman.worker_environment import RESTARTED
 
 from ..small import tiny
 from .recorded_run import FakeScorer
@@ -94,6 +95,12 @@ def test_a_worker_trains_and_logs_its_events(job):
     assert [type(event) for event in events[:2]] == [PeakMeasured, RunStarted]
     assert isinstance(events[-1], RunEnded)
     assert events[-1].peak_memory_bytes > 0
+
+
+def test_a_worker_that_was_killed_does_not_measure_its_machine_again(job, monkeypatch):
+    monkeypatch.setenv(RESTARTED, "1")
+    assert train(job) == "finished"
+    assert not [event for event in RunFolder(job.run).events() if isinstance(event, PeakMeasured)]
 
 
 def test_a_run_that_another_process_trains_is_refused(job, monkeypatch):

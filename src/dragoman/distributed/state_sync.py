@@ -7,9 +7,10 @@ worker, one that missed the last step, and one that continued alone during a net
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ from dragoman.distributed.cluster import Cluster
 
 TensorFiles = Mapping[str, Mapping[str, Tensor]]
 """Named tensors, in named groups."""
+CHUNK_BYTES = 1 << 26
+"""Tensors are sent together up to this size."""
+ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
@@ -44,21 +48,65 @@ def broadcast_state(
     cluster: Cluster, source: int, header: Any = None, tensors: TensorFiles | None = None
 ) -> tuple[Any, dict[str, dict[str, Tensor]]]:
     """The JSON header and the tensors of rank `source`, for every worker. Only that rank passes them in."""
-    shapes = None if tensors is None else _shapes(tensors)
-    header, shapes = cluster.all_gather_json([header, shapes])[source]
-    received: dict[str, dict[str, Tensor]] = {file: {} for file in shapes}
-    for file, described in shapes.items():
-        for name, shape, dtype in described:
-            tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=cluster.device)
-            if tensors is not None:
-                tensor.copy_(tensors[file][name])
-            cluster.broadcast(tensor, source)
-            received[file][name] = tensor
+    sent = None if tensors is None else [header, list(tensors), _describe(tensors)]
+    header, files, descriptions = cluster.all_gather_json(sent)[source]
+    received: dict[str, dict[str, Tensor]] = {file: {} for file in files}
+    for chunk in _chunks([TensorDescription(*each) for each in descriptions]):
+        sizes = [each.padded_bytes for each in chunk]
+        content = torch.zeros(sum(sizes), dtype=torch.uint8, device=cluster.device)
+        parts = torch.split(content, sizes)
+        if tensors is not None:
+            for each, part in zip(chunk, parts, strict=True):
+                each.view(part).copy_(tensors[each.file][each.name])
+        cluster.broadcast(content, source)
+        for each, part in zip(chunk, parts, strict=True):
+            received[each.file][each.name] = each.view(part).clone()
     return header, received
 
 
-def _shapes(tensors: TensorFiles) -> dict[str, list[tuple[str, list[int], str]]]:
-    return {
-        file: [(name, list(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for name, tensor in named.items()]
+class TensorDescription(NamedTuple):
+    """A tensor of a state, as the other workers need to know it."""
+
+    file: str
+    name: str
+    shape: Sequence[int]
+    dtype: str
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self._dtype.itemsize
+
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes in a message, where every tensor begins at a multiple of its element size."""
+        return math.ceil(self.size_bytes / ALIGNMENT) * ALIGNMENT
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+    def view(self, part: Tensor) -> Tensor:
+        """The tensor in its part of a message."""
+        return part[: self.size_bytes].view(self._dtype).view(list(self.shape))
+
+
+def _describe(tensors: TensorFiles) -> list[TensorDescription]:
+    return [
+        TensorDescription(file, name, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
         for file, named in tensors.items()
-    }
+        for name, tensor in named.items()
+    ]
+
+
+def _chunks(described: Sequence[TensorDescription]) -> list[list[TensorDescription]]:
+    """The tensors of each message. A message per tensor would wait hundreds of times for the slowest worker."""
+    chunks: list[list[TensorDescription]] = []
+    size_bytes = CHUNK_BYTES
+    for each in described:
+        if size_bytes + each.padded_bytes > CHUNK_BYTES:
+            chunks.append([])
+            size_bytes = 0
+        chunks[-1].append(each)
+        size_bytes += each.padded_bytes
+    return chunks

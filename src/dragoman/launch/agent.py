@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from dragoman.code_version import dragoman_version
 from dragoman.launch.link_probe import ProbeServer, measure_link
 from dragoman.launch.parent_death import die_with
 from dragoman.launch.reachability import IdentityServer, reachable_addresses
+from dragoman.launch.worker_forks import FORK_SERVER
 from dragoman.launch.worker_processes import GRACE_S, POLL_S, Message, WorkerProcesses
 from dragoman.listening_socket import bind_socket
 from dragoman.worker_environment import SECRET
@@ -194,10 +196,12 @@ class Agent:
 
 
 def earlier_agents(run: Path) -> list[psutil.Process]:
-    """Other agents on this host whose workers train the same run."""
+    """Other agents on this host whose workers train the same run, or are about to."""
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
+        if FORK_SERVER in command:
+            command = shlex.split(command[-1])
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, IndexError):
             if "train" in command and "--out" in command and _run_of(process, command) == run:
                 agent = process.parent()

@@ -5,6 +5,7 @@ shape are batched. A fused projection holds several matrices, and each of them i
 scaled to the size of AdamW updates, so that both use the same learning rate.
 """
 
+import inspect
 import math
 from collections.abc import Sequence
 
@@ -30,6 +31,8 @@ class Muon(torch.optim.Optimizer):
     """If set, on the parameters' device: 1 makes a step change nothing, as in torch's fused optimizers."""
     grad_scale: Tensor | None = None
     """If set, on the parameters' device: divisor of the gradients, as in torch's fused optimizers."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)  # As in `EagerAdamW`.
 
     def __init__(self, parameters: Sequence[nn.Parameter], parts: Sequence[int], weight_decay: float) -> None:
         super().__init__([{"params": list(parameters)}], {"lr": 0.0, "weight_decay": weight_decay})

@@ -1,5 +1,6 @@
 """The optimizer: AdamW for all parameters, or Muon for the matrices and AdamW for the rest."""
 
+import inspect
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -7,6 +8,13 @@ from torch import Tensor, nn
 
 from dragoman.settings import OptimizerSettings
 from dragoman.training.muon import Muon
+
+
+class EagerAdamW(torch.optim.AdamW):
+    """AdamW that `torch.compile` cannot trace: torch's would import the compiler, for more than a second."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
 class Optimizer:
@@ -26,7 +34,7 @@ class Optimizer:
             adamw_groups.append({"params": _values(matrices), "weight_decay": settings.weight_decay})
             self._names = [name for name, _ in (*others, *matrices)]
         self._optimizers.append(
-            torch.optim.AdamW(
+            EagerAdamW(
                 adamw_groups, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=_can_fuse(named)
             )
         )

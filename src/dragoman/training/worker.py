@@ -30,6 +30,7 @@ from dragoman.training.fingerprint import Fingerprint, require_equal
 from dragoman.training.start_model import StartModel, StartWeights
 from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
+from dragoman.worker_environment import RESTARTED
 
 FIXED_SETTINGS: dict[str, bool | set[str]] = {
     "model": True,
@@ -120,7 +121,8 @@ def train_and_record(
         # The CPU only makes batches and starts kernels. More threads would wait busily beside the ones that do.
         torch.set_num_threads(1)
     try:
-        recorder.log(measure_peak(Precision.choose(settings, cluster.device).dtype, cluster.device))
+        if RESTARTED not in os.environ:  # The others are waiting, and it is the same machine.
+            recorder.log(measure_peak(Precision.choose(settings, cluster.device).dtype, cluster.device))
         trainer = Trainer(settings, data, run, cluster, scorer, recorder.record, recorder.event_sync, start, other_sets)
         return trainer.train(stop)
     finally:
