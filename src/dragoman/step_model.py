@@ -338,12 +338,12 @@ def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = 
         return ExchangeChoice(BF16, f"{measured}: in bfloat16 it takes {_rounded(bf16_s)} s, under a tenth of the step")
     candidates = [_overlapped(method, conditions, compute_s, elastic=elastic) for method in local_settings()]
     method = next((each for each in candidates if conditions.hides(each, compute_s)), candidates[-1])
-    exposed_s = conditions.exposed_s(method, compute_s)
+    exposed_s, exchange_s = conditions.exposed_s(method, compute_s), conditions.exchange_s(method)
     expected = (
         f"weights are synchronised every {method.interval} steps in {method.wire_format}"
         f"{f', each part during {method.overlap} of them' if method.overlap > 1 else ''}; expect steps to wait for "
         f"{exposed_s / (compute_s + exposed_s):.0%} of their time, and a loss {expected_loss_increase(method):.1%} "
-        "higher than that of synchronous training, as small models had"
+        f"higher than that of synchronous training; each checkpoint waits for {_rounded(exchange_s)} s"
     )
     if conditions.hides(method, compute_s):
         return ExchangeChoice(method, f"{measured}: {expected}")
