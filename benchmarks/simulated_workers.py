@@ -72,6 +72,7 @@ class SimulatedGroup:
     def __init__(self, world: SimulatedWorld, rank: int) -> None:
         self.rank, self.world_size = rank, world.workers
         self.members: tuple[Any, ...] = ()
+        self.message_device = torch.device("cpu")
         self.bytes_sent = 0
         self._world = world
         self._counts: dict[str, int] = {}
