@@ -142,13 +142,13 @@ class HostLauncher:
         return run
 
 
-def slow_down_links(test_hosts: Hosts, run: HostRun) -> str:
-    """Limit all links so that steps like those of `run`, with plain exchange, become SLOWDOWN times as long.
+def slow_down_links(test_hosts: Hosts, run: HostRun, slowdown: int = SLOWDOWN) -> str:
+    """Limit all links so that steps like those of `run`, with plain exchange, become `slowdown` times as long.
 
     Returns the rate, such as `8300kbit`.
     """
     sent_bytes = statistics.median(step.sent_bytes for step in run.measured_steps())
-    rate = f"{8e-3 * sent_bytes / ((SLOWDOWN - 1) * run.step_s()):.0f}kbit"
+    rate = f"{8e-3 * sent_bytes / ((slowdown - 1) * run.step_s()):.0f}kbit"
     for host in test_hosts:
         host.set_rate(rate)
     return rate

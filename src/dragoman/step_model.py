@@ -8,9 +8,10 @@ sends `2 (n - 1) / n * m` bytes, in a ring all-reduce as in a reduce-scatter and
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+AUTO = "auto"
 METHODS = ("plain", "bf16", "powersgd", "local")
 """Values of `exchange.method`, without `auto`."""
 DEFAULT_INTERVAL = 16
@@ -20,13 +21,21 @@ DEFAULT_RANK = 8
 RING_USE = 0.9
 """Part of a TCP connection's rate that a ring all-reduce reaches: gloo reached 0.88 to 0.92 at 50 and 100 Mbit/s."""
 MAX_EXPOSED = 0.10
-"""Largest part of a step that `auto` lets synchronous methods spend on communication."""
+"""Largest part of a step that `auto` lets methods without overlap spend on communication."""
 OVERLAP_MARGIN = 1.3
 """How many times its expected duration an overlapped exchange may take before the steps wait for it."""
 LATENCY_SHARE = 0.2
 """Largest part of the steps of overlap that `auto` lets the latency of the link take. It is less than the margin."""
-MIN_INTERVAL, MAX_INTERVAL = 2, 128
+MIN_INTERVAL, MAX_INTERVAL = 2, 512
 """Range of intervals that `auto` chooses from."""
+LOSS_INCREASE = {
+    "int8": {1: 0.0, 32: 0.022, 128: 0.047, 512: 0.073},
+    "int4": {1: 0.001, 32: 0.023, 128: 0.048, 512: 0.081},
+    "int2": {1: 0.006, 32: 0.028, 128: 0.069, 512: 0.131},
+}
+"""Part by which the validation loss is higher than that of synchronous training on the same tokens, by wire format and
+interval. Measured with `benchmarks.exchange_quality`, with two workers and a tiny model (docs/benchmarks.md): it gives
+the order of the settings. For intervals of 1 only rounding counts, as much as at 32."""
 GROWTH = 4
 """Factor between the sizes of successive probe messages."""
 
@@ -81,6 +90,11 @@ class ExchangeMethod:
     rank: int = 0
     """Of the matrices that PowerSGD sends."""
 
+    @property
+    def bits_per_step(self) -> float:
+        """Bits sent per step for each parameter, but for a factor that all methods share. Not for PowerSGD."""
+        return WIRE_BITS[self.wire_format] / self.interval
+
 
 def exchange_method(
     name: str,
@@ -127,6 +141,26 @@ class ExchangeConditions:
         parts = math.ceil(method.interval / method.overlap)
         part_s = self.latency_s(method) + self.transfer_s(method) / parts
         return max(0.0, part_s / method.overlap - behind_s)
+
+    def hides(self, method: ExchangeMethod, behind_s: float) -> bool:
+        """Whether steps hardly wait for the exchange, even if it takes somewhat longer than expected."""
+        if not method.overlap:
+            exposed_s = self.exposed_s(method, behind_s)
+            return exposed_s <= MAX_EXPOSED * (behind_s + exposed_s)
+        return (
+            OVERLAP_MARGIN * self.transfer_s(method) <= method.interval * behind_s
+            and self.latency_s(method) <= LATENCY_SHARE * method.overlap * behind_s
+        )
+
+    def hiding_bits_per_s(self, method: ExchangeMethod, behind_s: float) -> float:
+        """Bandwidth at which a local method would hide the exchange; infinite if the latency is too long for it."""
+        transfer_bits = self.transfer_s(method) * self.link.bits_per_s
+        if method.overlap:
+            fits = self.latency_s(method) <= LATENCY_SHARE * method.overlap * behind_s
+            available_s = method.interval * behind_s / OVERLAP_MARGIN if fits else 0.0
+        else:
+            available_s = method.interval * behind_s * MAX_EXPOSED / (1 - MAX_EXPOSED) - self.latency_s(method)
+        return transfer_bits / available_s if available_s > 0 else math.inf
 
     def latency_s(self, method: ExchangeMethod) -> float:
         """Time of the messages of an exchange, if they were empty."""
@@ -197,11 +231,19 @@ class StepConditions:
     @property
     def predictable(self) -> tuple[str, ...]:
         """Names of the methods whose messages are known."""
-        return METHODS if self.matrices else tuple(name for name in METHODS if name != "powersgd")
+        return (*METHODS, AUTO) if self.matrices else tuple(name for name in (*METHODS, AUTO) if name != "powersgd")
 
     def with_method(self, name: str) -> "StepConditions":
-        """The same with another method, at its default interval, wire format and rank."""
+        """The same with another method, at its default interval, wire format and rank; `auto` chooses them."""
+        if name == AUTO:
+            return replace(self, method=self.chosen().method)
         return replace(self, method=exchange_method(name, elastic=self.elastic))
+
+    def chosen(self) -> "ExchangeChoice":
+        """The method that `auto` chooses under these conditions."""
+        if self.single_machine:
+            return ExchangeChoice(PLAIN, "all workers are on one machine")
+        return choose(self.exchange, self.compute_s, elastic=self.elastic)
 
     def with_bandwidth(self, bits_per_s: float) -> "StepConditions":
         return replace(self, link=replace(self.link, bits_per_s=bits_per_s))
@@ -251,32 +293,85 @@ class ExchangeChoice:
     """The measured link, if it was measured."""
 
 
+def expected_loss_increase(method: ExchangeMethod) -> float:
+    """Validation loss relative to that of synchronous training on the same tokens, less 1; from `LOSS_INCREASE`."""
+    if method.name != "local":
+        return 0.0
+    measured = sorted(LOSS_INCREASE.get(method.wire_format, LOSS_INCREASE["int8"]).items())
+    below = [(interval, loss) for interval, loss in measured if interval <= method.interval][-1]
+    above = next(((interval, loss) for interval, loss in measured if interval > method.interval), None)
+    if above is None:
+        return below[1]
+    part = math.log(method.interval / below[0]) / math.log(above[0] / below[0])
+    return below[1] + part * (above[1] - below[1])
+
+
+def local_settings() -> Iterator[ExchangeMethod]:
+    """Intervals and wire formats worth choosing, without overlap, from the least lossy one on.
+
+    Each sends less than the one before. Settings that send no less than another one and lose as much are left out.
+    """
+    settings = [
+        ExchangeMethod("local", interval, wire_format)
+        for wire_format in LOSS_INCREASE
+        for interval in range(MIN_INTERVAL, MAX_INTERVAL + 1)
+    ]
+    sent = math.inf
+    for method in sorted(settings, key=lambda each: (expected_loss_increase(each), each.bits_per_step)):
+        if method.bits_per_step < sent:
+            sent = method.bits_per_step
+            yield method
+
+
 def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = False) -> ExchangeChoice:
-    """The least lossy method that keeps exposed communication under a tenth of the step.
+    """The least lossy method that hides the link: exposed communication stays under a tenth of the step.
 
     `compute_s` is the time of a step without exchange, on the slowest worker.
     """
     plain_s, bf16_s = conditions.exchange_s(PLAIN), conditions.exchange_s(BF16)
     measured = (
-        f"the link carries {conditions.link.bits_per_s / 1e6:,.0f} Mbit/s, a step computes for {compute_s:.2f} s, "
-        f"and a plain exchange takes {plain_s:.2f} s"
+        f"the link carries {_rounded(conditions.link.bits_per_s / 1e6)} Mbit/s, a step computes for "
+        f"{_rounded(compute_s)} s, and a plain exchange takes {_rounded(plain_s)} s"
     )
     if plain_s <= MAX_EXPOSED * (compute_s + plain_s):
         return ExchangeChoice(PLAIN, f"{measured}: no compression is needed")
     if bf16_s <= MAX_EXPOSED * (compute_s + bf16_s):
-        return ExchangeChoice(BF16, f"{measured}: in bfloat16 it takes {bf16_s:.2f} s, under a tenth of the step")
-    method = exchange_method("local", wire_format="int8", elastic=elastic)
-    interval = max(MIN_INTERVAL, math.ceil(OVERLAP_MARGIN * conditions.transfer_s(method) / compute_s))
-    overlap = max(1, math.ceil(conditions.latency_s(method) / (LATENCY_SHARE * compute_s)))
+        return ExchangeChoice(BF16, f"{measured}: in bfloat16 it takes {_rounded(bf16_s)} s, under a tenth of the step")
+    candidates = [_overlapped(method, conditions, compute_s, elastic=elastic) for method in local_settings()]
+    method = next((each for each in candidates if conditions.hides(each, compute_s)), candidates[-1])
+    exposed_s, exchange_s = conditions.exposed_s(method, compute_s), conditions.exchange_s(method)
+    expected = (
+        f"weights are synchronised every {method.interval} steps in {method.wire_format}"
+        f"{f', each part during {method.overlap} of them' if method.overlap > 1 else ''}; expect steps to wait for "
+        f"{exposed_s / (compute_s + exposed_s):.0%} of their time, and a loss {expected_loss_increase(method):.1%} "
+        "higher than that of synchronous training, as a tiny model on two workers had; each checkpoint waits for "
+        f"{_rounded(exchange_s)} s"
+    )
+    if conditions.hides(method, compute_s):
+        return ExchangeChoice(method, f"{measured}: {expected}")
+    return ExchangeChoice(method, f"{measured}: {expected}. {describe_unhidden(conditions, method, compute_s)}")
+
+
+def describe_unhidden(conditions: ExchangeConditions, method: ExchangeMethod, compute_s: float) -> str:
+    """A sentence on a link that not even the strongest setting hides, and on one that it would hide."""
+    exposed_s = conditions.exposed_s(method, compute_s)
+    needed_mbit = conditions.hiding_bits_per_s(method, compute_s) / 1e6
+    needed = f"{_rounded(needed_mbit)} Mbit/s" if math.isfinite(needed_mbit) else "a shorter round trip"
+    return f"No setting hides this link: each step still waits for {_rounded(exposed_s)} s; hiding it takes {needed}"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+
+
+def _overlapped(
+    method: ExchangeMethod, conditions: ExchangeConditions, compute_s: float, *, elastic: bool
+) -> ExchangeMethod:
+    """The method with as many steps of overlap as the latency of the link needs. Elastic worlds have none."""
     if elastic:
-        interval, overlap = max(interval, math.ceil(OVERLAP_MARGIN * conditions.exchange_s(method) / compute_s)), 0
-    interval = max(interval, overlap)
-    if interval <= MAX_INTERVAL:
-        reason = f"{measured}: weights are synchronised every {interval} steps, overlapped with computation"
-    else:
-        interval, overlap = MAX_INTERVAL, min(overlap, MAX_INTERVAL)
-        reason = f"{measured}: weights are synchronised every {MAX_INTERVAL} steps, and steps still wait for it"
-    return ExchangeChoice(replace(method, interval=interval, overlap=overlap), reason)
+        return method
+    steps = math.ceil(conditions.latency_s(method) / (LATENCY_SHARE * compute_s))
+    return replace(method, overlap=min(max(1, steps), method.interval))
 
 
 def time_large_message(

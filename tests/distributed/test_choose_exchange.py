@@ -6,7 +6,7 @@ from dragoman.distributed.choose_exchange import build, decide, from_settings, m
 from dragoman.distributed.exchange.local_steps import LocalSteps
 from dragoman.distributed.exchange.synchronous import SynchronousExchange
 from dragoman.settings import ExchangeSettings
-from dragoman.step_model import PLAIN, ExchangeMethod, RingLink
+from dragoman.step_model import PLAIN, ExchangeConditions, ExchangeMethod, RingLink
 
 from .thread_workers import ThreadWorkers
 
@@ -66,3 +66,11 @@ def test_a_worker_that_joins_takes_the_link_and_the_speed_that_the_others_know()
     assert one == other
     assert one.link == known
     assert one.review_every == 30
+
+
+def test_a_slow_link_is_measured_so_seldom_that_checks_take_little_of_the_time():
+    """Before each check all weights are synchronised, and steps wait for it."""
+    link, parameters = RingLink(1e5), [nn.Parameter(torch.ones(1_000_000))]
+    with ThreadWorkers("a", "b") as workers:
+        choice, _ = workers(lambda cluster: decide(ExchangeSettings(), cluster, parameters, 1.0, pytest.fail, link))
+    assert 50 <= choice.review_every / ExchangeConditions(link, 1_000_000, 2).exchange_s(choice.method) < 51

@@ -26,7 +26,7 @@ def test_a_slow_link_is_named_with_its_remedies_best_first():
         "a alone would be faster: 1.72 s per step.",
     ]
     assert found.remedies == [
-        "exchange.method=local: 0.88 s per step",
+        "exchange.method=auto: 0.88 s per step",
         "a link of 10 Gbit/s: 1.10 s per step",
         "a link of 1 Gbit/s: 3.05 s per step",
         "exchange.method=bf16: 11.73 s per step",
@@ -45,6 +45,17 @@ def test_the_method_in_use_is_no_remedy(name, interval, bits_per_s):
     conditions = replace(SLOW_LINK.with_bandwidth(bits_per_s), method=method, matrices=((512, 512),))
     remedies = estimate(conditions, HOSTS, "The link", BUDGET).remedies
     assert not [remedy for remedy in remedies if remedy.startswith(f"exchange.method={name}:")]
+
+
+def test_a_link_that_no_setting_hides_is_named_with_the_bandwidth_that_would_do():
+    plan = replace(SLOW_LINK, tokens_per_s=(750_000.0, 750_000.0), update_s=0.0).with_bandwidth(1e6)
+    found = estimate(plan.with_method("auto"), HOSTS, "The link", BUDGET)
+    (sentence,) = [limit for limit in found.limits if limit.startswith("No setting hides this link")]
+    assert sentence.endswith("hiding it takes 9.3 Mbit/s.")
+    hidden = estimate(plan.with_bandwidth(1.1e7).with_method("auto"), HOSTS, "The link", BUDGET)
+    assert not [limit for limit in hidden.limits if "No setting" in limit]
+    assert any("higher than that of synchronous training" in limit for limit in hidden.limits)
+    assert hidden.prediction.exchange_s == 0
 
 
 def test_a_fast_link_is_sensible_and_needs_no_remedy():
@@ -80,7 +91,7 @@ def test_a_much_slower_machine_is_named():
 
 def test_local_steps_of_an_elastic_run_are_estimated_without_overlap():
     remedies = estimate(replace(SLOW_LINK, elastic=True), HOSTS, "The link", BUDGET).remedies
-    assert "exchange.method=local: 1.56 s per step" in remedies
+    assert "exchange.method=auto: 0.97 s per step" in remedies
 
 
 def test_more_machines_cost_more_per_hour():

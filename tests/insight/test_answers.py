@@ -29,7 +29,7 @@ def test_a_run_on_a_slow_link_gets_its_cause_and_its_remedy():
     found = answer(history, "network")
     assert found.text == "Yes: communication took 95 % of step time."
     assert any("100 Mbit/s" in line for line in found.evidence)
-    assert "exchange.method=local" in found.remedy
+    assert "exchange.method=auto" in found.remedy
     assert found.remedy.index("a link ten times") < found.remedy.index("exchange.method=bf16"), "the best comes first"
 
 

@@ -97,7 +97,7 @@ def test_the_most_severe_warning_comes_first_and_the_others_follow():
     lost = events.WorkersLost(step=90, workers=["worker 1 on b (step 90, computing)"], reason="no heartbeat")
     found = overview(synthetic_run(total_steps=800, ended=None, step=network_bound, extra=[lost]))
     assert found.limit == "The network is the bottleneck: communication took 95 % of step time."
-    assert found.advice.startswith("Use exchange.method=local: predicted step time ")
+    assert found.advice.startswith("Use exchange.method=auto: predicted step time ")
     assert [text.partition(":")[0] for text in found.more] == ["Workers were lost"]
 
 

@@ -115,7 +115,9 @@ class HostCgroups:
 class Host:
     """A simulated machine: its processes see their own network, host name, home folder and process list."""
 
-    def __init__(self, hosts: "Hosts", number: int, name: str, rate: str | None, cores: float | None) -> None:
+    def __init__(
+        self, hosts: "Hosts", number: int, name: str, rate: str | None, cores: float | None, round_trip_s: float
+    ) -> None:
         self.name = name
         self.address = f"{hosts.subnet}.{number}"
         self.interface = INTERFACE
@@ -123,9 +125,11 @@ class Host:
         """Mounted as the home folder `/srv` in this host only."""
         self.rate = rate
         self.cores = cores
+        self.round_trip_s = round_trip_s
         self._hosts = hosts
         self._number = number
         self._port = f"port{number}"
+        self._relay: subprocess.Popen[str] | None = None
         # A restarted host keeps its MAC address: peers use the old one until their ARP entries expire.
         self._mac_address = f"02:00:00:00:00:{number:02x}"
         self._cgroups = HostCgroups(hosts.name, name)
@@ -162,11 +166,40 @@ class Host:
 
     def disconnect(self) -> None:
         """Drop all packets on the link of this host. Neither side gets an error, as with an unplugged cable."""
-        self._hosts.in_switch("ip", "link", "set", self._port, "nomaster")
+        self._hosts.in_switch("ip", "link", "set", self._plug, "nomaster")
 
     def reconnect(self) -> None:
         """Undo `disconnect`."""
-        self._hosts.in_switch("ip", "link", "set", self._port, "master", "switch")
+        self._hosts.in_switch("ip", "link", "set", self._plug, "master", "switch")
+
+    def set_round_trip(self, round_trip_s: float) -> None:
+        """Delay all packets of this host, so that a round trip to another host with the same delay takes this long.
+
+        A packet between them passes two links, each of which has a quarter of the round trip in each direction.
+        """
+        self._remove_relay()
+        self.round_trip_s = round_trip_s
+        if round_trip_s:
+            plug, wire = f"plug{self._number}", f"wire{self._number}"
+            self._hosts.in_switch("ip", "link", "set", self._port, "nomaster")
+            self._hosts.in_switch("ip", "link", "add", plug, "type", "veth", "peer", "name", wire)
+            for interface in (plug, wire):
+                self._hosts.in_switch("ip", "link", "set", interface, "up")
+            relay = [sys.executable, "-I", str(Path(__file__).with_name("delayed_link.py"))]
+            enter = ["nsenter", "--target", str(self._hosts.switch_pid), "--net"]
+            self._relay = _start_namespace([*enter, *relay, self._port, wire, str(round_trip_s / 4)])
+        self.reconnect()
+
+    @property
+    def _plug(self) -> str:
+        """The interface that connects this host to the switch: that of its link, or of the relay that delays it."""
+        return self._port if self._relay is None else f"plug{self._number}"
+
+    def _remove_relay(self) -> None:
+        if self._relay is not None:
+            self._hosts.in_switch("ip", "link", "delete", f"plug{self._number}")
+            _end_namespace(self._relay)
+            self._relay = None
 
     def set_rate(self, rate: str | None) -> None:
         """Limit the link of this host in both directions to a rate such as `100mbit`; None removes the limit."""
@@ -192,6 +225,7 @@ class Host:
         if self._unshare is None:
             return
         self._hosts.in_switch("ip", "link", "delete", self._port)
+        self._remove_relay()
         self._unshare.kill()  # --kill-child: the kernel then kills the init process, and with it all others.
         self._unshare.wait()
         self.thaw()
@@ -216,7 +250,7 @@ class Host:
         self._in_network("ip", "link", "set", INTERFACE, "up")
         self._in_network("ip", "route", "add", "default", "via", self._hosts.address)
         self._hosts.in_switch("ip", "link", "set", self._port, "up")
-        self.reconnect()
+        self.set_round_trip(self.round_trip_s)
         self.set_rate(self.rate)
         _wait_until(self._accepts_ssh, f"{self.name} does not accept ssh connections at {self.address}")
 
@@ -253,18 +287,22 @@ class Hosts:
     """Simulated hosts by name. Use it as a context manager, or call `close`."""
 
     def __init__(
-        self, names: Sequence[str], rate: str | None = None, quotas: Mapping[str, float] | None = None
+        self,
+        names: Sequence[str],
+        rate: str | None = None,
+        quotas: Mapping[str, float] | None = None,
+        round_trip_s: float = 0.0,
     ) -> None:
         if (reason := missing_requirements()) is not None:
             raise RuntimeError(reason)
         self._cleanup = ExitStack()
         try:
-            self._create(names, rate, quotas or {})
+            self._create(names, rate, quotas or {}, round_trip_s)
         except BaseException:
             self.close()
             raise
 
-    def _create(self, names: Sequence[str], rate: str | None, quotas: Mapping[str, float]) -> None:
+    def _create(self, names: Sequence[str], rate: str | None, quotas: Mapping[str, float], round_trip_s: float) -> None:
         number = self._reserve_number()
         self.name = f"{NAME_PREFIX}{number}"
         # 198.18.0.0/15 is reserved for benchmarks of networks: no real network uses it.
@@ -278,7 +316,8 @@ class Hosts:
         self.ssh_key = self.folder / "key"
         self._create_switch(f"hosts{number}")
         self._hosts = {
-            name: Host(self, index, name, rate, quotas.get(name)) for index, name in enumerate(names, start=1)
+            name: Host(self, index, name, rate, quotas.get(name), round_trip_s)
+            for index, name in enumerate(names, start=1)
         }
         self._write_files()
         for host in self:
@@ -304,9 +343,13 @@ class Hosts:
         """Kill all hosts, and remove their namespaces, cgroups, links and folders."""
         self._cleanup.close()
 
+    @property
+    def switch_pid(self) -> int:
+        return self._switch.pid
+
     def in_switch(self, *command: str) -> None:
         """Run a command in the network namespace of the switch."""
-        _run("nsenter", "--target", str(self._switch.pid), "--net", *command)
+        _run("nsenter", "--target", str(self.switch_pid), "--net", *command)
 
     def _reserve_number(self) -> int:
         """Number that no other `Hosts` on this machine has. The kernel releases it when this process ends."""
@@ -462,6 +505,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.system.hosts", description=main.__doc__)
     parser.add_argument("--hosts", type=int, default=2, help="number of hosts; their names are a, b, c ...")
     parser.add_argument("--rate", help="rate of each link, such as 100mbit (default: unlimited)")
+    parser.add_argument("--round-trip-ms", type=float, default=0.0, help="round trip between hosts (default: none)")
     parser.add_argument("--quotas", help="CPU quotas of some hosts in cores, such as b=0.33,c=1", default="")
     arguments = parser.parse_args()
     names = [chr(ord("a") + index) for index in range(arguments.hosts)]
@@ -469,7 +513,10 @@ def main() -> None:
         name: float(cores) for name, _, cores in (pair.partition("=") for pair in arguments.quotas.split(",") if pair)
     }
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), Hosts(names, arguments.rate, quotas) as hosts:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Hosts(names, arguments.rate, quotas, arguments.round_trip_ms / 1000) as hosts,
+    ):
         print(f"ssh config: {hosts.ssh_config}\naddress of this machine: {hosts.address}\n")
         for host in hosts:
             print(f"{host.name}  {host.address}  home folder {host.folder}, mounted as {HOME}")

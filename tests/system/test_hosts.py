@@ -81,6 +81,25 @@ def test_link_rate_can_be_limited_and_the_limit_removed(hosts):
     assert send() < slow_s
 
 
+def test_round_trips_can_be_lengthened_and_bytes_arrive_as_they_were_sent(hosts):
+    text = "0123456789" * 100_000
+    (hosts["a"].folder / "text").write_text(text)
+    connect = (
+        "import socket, time\nt = time.monotonic(); socket.create_connection(('a', 22)); print(time.monotonic() - t)"
+    )
+    for host in hosts:
+        host.set_round_trip(0.08)
+    try:
+        assert float(hosts["b"].run(python(connect)).stdout) >= 0.08
+        assert hosts["b"].run(["ssh", "a", "cat", "text"]).stdout == text
+        hosts["b"].disconnect()
+        hosts["b"].reconnect()
+        assert hosts["b"].run(["ssh", "a", "hostname"]).stdout.strip() == "a"
+    finally:
+        for host in hosts:
+            host.set_round_trip(0)
+
+
 def test_invalid_rate_is_rejected(hosts):
     with pytest.raises(ValueError, match="write it like 100mbit"):
         hosts["a"].set_rate("fast")

@@ -39,6 +39,8 @@ FIRST_PROBE_BYTES, MAX_PROBE_BYTES = 64 << 10, 64 << 20
 FLOAT32_BYTES = 4
 REVIEW_S = 60.0
 """Time between two checks of whether the choice is still right."""
+MAX_REVIEW_SHARE = 0.02
+"""Largest part of the time that checks may take: before each, all weights are synchronised, and steps wait for it."""
 
 
 def decide(
@@ -62,8 +64,10 @@ def decide(
     known_link = next((each for each in links if each is not None), None)
     link = RingLink(**known_link) if known_link else measure_link(cluster)
     count = sum(parameter.numel() for parameter in parameters)
-    choice = choose(ExchangeConditions(link, count, cluster.world_size), slowest_s, elastic=cluster.survives_losses)
-    return replace(choice, review_every=math.ceil(REVIEW_S / slowest_s), link=link)
+    conditions = ExchangeConditions(link, count, cluster.world_size)
+    choice = choose(conditions, slowest_s, elastic=cluster.survives_losses)
+    review_s = max(REVIEW_S, conditions.exchange_s(choice.method) / MAX_REVIEW_SHARE)
+    return replace(choice, review_every=math.ceil(review_s / slowest_s), link=link)
 
 
 def from_settings(settings: ExchangeSettings, *, elastic: bool = False) -> ExchangeChoice:

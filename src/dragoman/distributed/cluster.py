@@ -92,6 +92,11 @@ class Cluster:
         """Bytes this worker has sent in collectives so far."""
         return self._bytes_sent_before + (self._group.bytes_sent if self._group else 0)
 
+    @property
+    def message_device(self) -> torch.device:
+        """Where messages of collectives are sent from without a copy: a GPU with NCCL, memory with gloo."""
+        return self._group.message_device if self._group else self.device
+
     def refresh(self) -> bool:
         """Before a step: join the present world. True if it has changed since the last step."""
         return False

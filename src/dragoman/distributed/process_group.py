@@ -100,6 +100,11 @@ class WorkerProcessGroup:
     def world_size(self) -> int:
         return len(self.members)
 
+    @property
+    def message_device(self) -> torch.device:
+        """Where messages are sent from without a copy."""
+        return self._device if self._nccl else torch.device("cpu")
+
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Sum over all workers, in place; the same bits on each of them."""
         self.all_reduce_async(tensor)()

@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dragoman.step_model import StepConditions, StepPrediction, TcpLink, predict
+from dragoman.step_model import (
+    AUTO,
+    StepConditions,
+    StepPrediction,
+    TcpLink,
+    describe_unhidden,
+    expected_loss_increase,
+    predict,
+)
 
 MAX_SENSIBLE_WAIT = 0.5
 """Part of a step spent on communication above which a plan is not sensible."""
@@ -13,7 +21,7 @@ MIN_RELATIVE_SPEED = 0.8
 """A machine with less than this part of the fastest one's speed is named."""
 MAX_REMEDY_RATIO = 0.9
 """A remedy is listed if it shortens the step to this part of its time or less."""
-REMEDY_METHODS = ("plain", "bf16", "local")
+REMEDY_METHODS = ("plain", "bf16", AUTO)
 """Methods to propose. PowerSGD is left to users who know that their model tolerates it."""
 COMMON_LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
 
@@ -115,6 +123,14 @@ def _find_limits(
             f"{slowest_link} carries {conditions.link.bits_per_s / 1e6:,.0f} Mbit/s: {prediction.exchange_s:.1f} of "
             f"each {prediction.step_s:.1f} s would be spent waiting for it."
         )
+        strongest = conditions.chosen().method
+        if not conditions.exchange.hides(strongest, conditions.compute_s):
+            limits.append(f"{describe_unhidden(conditions.exchange, strongest, conditions.compute_s)}.")
+    if loss := expected_loss_increase(conditions.method):
+        limits.append(
+            f"Weights are synchronised every {conditions.method.interval} steps in {conditions.method.wire_format}: "
+            f"expect a loss {loss:.1%} higher than that of synchronous training."
+        )
     slower_than_one = prediction.step_s >= alone_s
     if slower_than_one:
         limits.append(f"{fastest} alone would be faster: {alone_s:.2f} s per step.")
@@ -132,8 +148,8 @@ def _find_remedies(conditions: StepConditions, now: StepPrediction) -> list[str]
     """Changes that shorten the step noticeably, best first."""
     if conditions.single_machine:
         return []
-    others = [name for name in REMEDY_METHODS if name != conditions.method.name]
-    options = {f"exchange.method={name}": conditions.with_method(name) for name in others}
+    others = {f"exchange.method={name}": conditions.with_method(name) for name in REMEDY_METHODS}
+    options = {name: option for name, option in others.items() if option.method != conditions.method}
     options |= {
         f"a link of {name}": conditions.with_bandwidth(bits_per_s)
         for name, bits_per_s in COMMON_LINKS.items()

@@ -15,12 +15,11 @@ from dragoman.launch.ssh import Machine, SshClient
 from dragoman.number_format import count, percent
 from dragoman.settings import Settings
 from dragoman.step_model import (
-    PLAIN,
+    AUTO,
     ExchangeConditions,
     ExchangeMethod,
     StepConditions,
     TcpLink,
-    choose,
     exchange_method,
 )
 
@@ -158,17 +157,16 @@ def step_conditions(
 def _method(conditions: StepConditions, settings: Settings) -> ExchangeMethod:
     """The exchange method that training will use: as set, or as `auto` will choose."""
     exchange = settings.exchange
-    if exchange.method != "auto":
+    if exchange.method != AUTO:
         return exchange_method(
             exchange.method,
             interval=exchange.every,
             wire_format=exchange.wire_format,
+            overlap=exchange.overlap,
             rank=exchange.powersgd_rank,
             elastic=conditions.elastic,
         )
-    if conditions.single_machine:
-        return PLAIN
-    return choose(conditions.exchange, conditions.compute_s, elastic=conditions.elastic).method
+    return conditions.chosen().method
 
 
 def _slowest(links: Collection[TcpLink]) -> TcpLink:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dragoman.errors import DragomanError
-from dragoman.step_model import METHODS, StepConditions
+from dragoman.step_model import AUTO, METHODS, StepConditions
 
 UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
 MAX_HOSTS = 1024
@@ -30,9 +30,9 @@ def _parse_change(item: str) -> Change:
         return partial(StepConditions.with_bandwidth, bits_per_s=float(match[1]) * UNITS[match[2].lower()])
     if key == "hosts" and value.isdecimal() and 0 < int(value) <= MAX_HOSTS:
         return partial(StepConditions.with_machines, machines=int(value))
-    if key == "exchange" and value in METHODS:
+    if key == "exchange" and value in (AUTO, *METHODS):
         return partial(StepConditions.with_method, name=value)
     raise DragomanError(
         f"--what-if: '{item}' is not understood. Write link=1gbit, hosts=4 or exchange=bf16 "
-        f"(one of {', '.join(METHODS)}), separated by commas."
+        f"(one of {', '.join((AUTO, *METHODS))}), separated by commas."
     )

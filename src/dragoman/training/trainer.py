@@ -152,8 +152,8 @@ class Trainer:
         )
         replica.state = replace(replica.state, step=step, position=batch.next_position, loss=None)
         replica.step_complete = False
-        # A GPU must not wait for Python to read the loss. Several workers must read it, to take the same branch.
-        reads_late = self._cluster.device.type == "cuda" and self._cluster.world_size == 1
+        # A GPU must not wait for Python to read the loss. Workers with one gradient must, to take the same branch.
+        reads_late = self._cluster.device.type == "cuda" and not self._membership.averages_gradients
         is_finite = None if reads_late else record.is_finite()
         replica.apply_gradients(learning_rate, settings.optimizer.clip_norm, stats.losses[0], norm, is_finite)
         self._timer.enter("host")

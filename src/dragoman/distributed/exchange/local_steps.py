@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.flat_tensors import flatten, gradient_of, split_evenly, unflatten_into
 from dragoman.distributed.exchange.quantized_mean import QuantizedMean
+from dragoman.distributed.exchange.side_stream import SideStream
 from dragoman.distributed.step_stats import ROLLBACK_REQUESTS, StepStats, packed_size
 
 MOMENTUM_STEPS = 19
@@ -52,6 +53,7 @@ class LocalSteps:
         self._every, self._overlap = every, overlap
         self._outer_learning_rate, self._outer_momentum = outer_learning_rate, outer_momentum
         self._background = ThreadPoolExecutor(1, "average weights")
+        self._side_stream = SideStream(self._parameters[0].device)
         self._anchor = flatten(self._parameters)
         """All weights after the last synchronisation of their fragment, equal on all workers."""
         self._momentum = torch.zeros_like(self._anchor)
@@ -138,13 +140,13 @@ class LocalSteps:
         sent = flatten(fragment.tensors)
         delta = fragment.anchor - sent
         message = torch.cat([stats, delta.square().sum().view(1)])
-        wait_for_stats = self._cluster.all_reduce_async(message)
+        wait_for_stats = sum_on_host(self._cluster, self._background, self._side_stream, message)
         wait_for_mean = fragment.mean.start(delta)
 
         def finish() -> Tensor:
-            wait_for_stats()
-            mean_delta = wait_for_mean()
-            self._estimate_factor(float(mean_delta.square().sum()), float(message[-1]) / self._cluster.world_size)
+            message = wait_for_stats()
+            mean_delta, norm_sq = wait_for_mean()
+            self._estimate_factor(norm_sq, float(message[-1]) / self._cluster.world_size)
             fragment.momentum.mul_(self._outer_momentum).add_(mean_delta)
             fragment.anchor.sub_(self._outer_learning_rate * (mean_delta + self._outer_momentum * fragment.momentum))
             unflatten_into(fragment.anchor + (flatten(fragment.tensors) - sent), fragment.tensors)
@@ -154,7 +156,7 @@ class LocalSteps:
 
     def _make_mean(self, wire_format: str) -> "Mean":
         if self._cluster.world_size > 1 and wire_format in QUANTIZED_BITS:
-            return QuantizedMean(self._cluster, self._background, QUANTIZED_BITS[wire_format])
+            return QuantizedMean(self._cluster, self._background, self._side_stream, QUANTIZED_BITS[wire_format])
         return Bf16Mean(self._cluster)
 
     def _estimate_factor(self, mean_norm_sq: float, worker_norm_sq: float) -> None:
@@ -187,8 +189,8 @@ class LocalSteps:
 class Mean(Protocol):
     """Means of the workers' successive values."""
 
-    def start(self, values: Tensor) -> Callable[[], Tensor]:
-        """Start to average in the background. Call the result to wait for the mean, the same bits on all workers."""
+    def start(self, values: Tensor) -> Callable[[], tuple[Tensor, float]]:
+        """Start to average in the background. Call the result for the mean, the same on all workers, and its norm²."""
         ...
 
     def reset(self) -> None: ...
@@ -200,15 +202,14 @@ class Bf16Mean:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def start(self, values: Tensor) -> Callable[[], Tensor]:
-        if self._cluster.world_size == 1:
-            return lambda: values
-        message = values.bfloat16()
+    def start(self, values: Tensor) -> Callable[[], tuple[Tensor, float]]:
+        message = values.bfloat16() if self._cluster.world_size > 1 else values
         wait = self._cluster.all_reduce_async(message)
 
-        def finish() -> Tensor:
+        def finish() -> tuple[Tensor, float]:
             wait()
-            return message.float() / self._cluster.world_size
+            mean = message.float() / self._cluster.world_size
+            return mean, float(mean.square().sum())
 
         return finish
 
@@ -225,6 +226,29 @@ class _Fragment:
     anchor: Tensor
     momentum: Tensor
     mean: Mean
+
+
+def sum_on_host(
+    cluster: Cluster, background: ThreadPoolExecutor, side_stream: SideStream, message: Tensor
+) -> Callable[[], Tensor]:
+    """Start to sum a short message over all workers. Call the result for the sums, in memory that Python can read."""
+    if message.device.type == "cpu":
+        wait = cluster.all_reduce_async(message)
+
+        def finish() -> Tensor:
+            wait()
+            return message
+
+        return finish
+    with side_stream.after_compute(message):
+        sent = message.clone()
+
+    def add() -> Tensor:
+        with side_stream.active():
+            total = cluster.all_reduce(side_stream.copy_to(cluster.message_device, sent))
+            return side_stream.copy_to(torch.device("cpu"), total)
+
+    return background.submit(add).result
 
 
 def _sum_known(*tensors: Tensor | None) -> Tensor | None:

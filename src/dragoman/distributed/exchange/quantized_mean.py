@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.quantized_blocks import BLOCK, dequantize, quantize
+from dragoman.distributed.exchange.side_stream import SideStream
 
 
 class QuantizedMean:
     """Means of successive values of the same parameters."""
 
-    def __init__(self, cluster: Cluster, background: ThreadPoolExecutor, bits: int) -> None:
-        self._cluster, self._background, self._bits = cluster, background, bits
+    def __init__(self, cluster: Cluster, background: ThreadPoolExecutor, side_stream: SideStream, bits: int) -> None:
+        self._cluster, self._background, self._side_stream, self._bits = cluster, background, side_stream, bits
         self.reset()
 
     def reset(self) -> None:
@@ -29,24 +30,36 @@ class QuantizedMean:
         self._lost_by_mean: Tensor | None = None
         """By the mean of this worker's part."""
 
-    def start(self, values: Tensor) -> Callable[[], Tensor]:
-        """Start to average in the background. Call the result to wait for the mean, the same bits on all workers."""
+    def start(self, values: Tensor) -> Callable[[], tuple[Tensor, float]]:
+        """Start to average in the background. Call the result for the mean, the same on all workers, and its norm²."""
         workers, count = self._cluster.world_size, len(values)
         part = -(-count // (workers * BLOCK)) * BLOCK
-        wanted = nn.functional.pad(values, (0, workers * part - count)).view(workers, part)
-        if self._lost is not None:
-            wanted = wanted + self._lost
-        message = quantize(wanted, self._bits)
-        self._lost = wanted - dequantize(message, part, self._bits)
-        sent = self._background.submit(self._exchange, message, part)
-        return lambda: dequantize(torch.stack(sent.result()), part, self._bits).flatten()[:count]
+        with self._side_stream.after_compute(values):
+            wanted = nn.functional.pad(values, (0, workers * part - count)).view(workers, part)
+            if self._lost is not None:
+                wanted = wanted + self._lost
+            message = quantize(wanted, self._bits)
+            self._lost = wanted - dequantize(message, part, self._bits)
+        averaged = self._background.submit(self._average, message, part, count)
 
-    def _exchange(self, message: Tensor, part: int) -> list[Tensor]:
-        """The quantized means of all parts."""
-        received = self._cluster.all_to_all_async(message)()
-        mean = dequantize(received, part, self._bits).mean(0)
-        if self._lost_by_mean is not None:
-            mean += self._lost_by_mean
-        packed = quantize(mean, self._bits)
-        self._lost_by_mean = mean - dequantize(packed, part, self._bits)
-        return self._cluster.all_gather_async(packed)()
+        def finish() -> tuple[Tensor, float]:
+            mean, norm_sq = averaged.result()
+            self._side_stream.hand_over(mean)
+            return mean, norm_sq
+
+        return finish
+
+    def _average(self, message: Tensor, part: int, count: int) -> tuple[Tensor, float]:
+        """The mean of all parts, after both exchanges."""
+        with torch.no_grad(), self._side_stream.active():
+            device, message_device = message.device, self._cluster.message_device
+            received = self._cluster.all_to_all_async(self._side_stream.copy_to(message_device, message))()
+            mean = dequantize(self._side_stream.copy_to(device, received), part, self._bits).mean(0)
+            if self._lost_by_mean is not None:
+                mean += self._lost_by_mean
+            packed = quantize(mean, self._bits)
+            self._lost_by_mean = mean - dequantize(packed, part, self._bits)
+            parts = self._cluster.all_gather_async(self._side_stream.copy_to(message_device, packed))()
+            means = dequantize(self._side_stream.copy_to(device, torch.stack(parts)), part, self._bits)
+            mean_of_all = means.flatten()[:count]
+            return mean_of_all, float(mean_of_all.square().sum())

@@ -119,7 +119,7 @@ def _faster_exchange(history: RunHistory) -> str:
         return "Use a faster link, or synchronise less often with exchange.method=local and a larger exchange.every."
     options = {
         "exchange.method=bf16": predict(conditions.with_method("bf16")).step_s,
-        "exchange.method=local": predict(conditions.with_method("local")).step_s,
+        "exchange.method=auto": predict(conditions.with_method("auto")).step_s,
         "a link ten times as fast": predict(conditions.with_bandwidth(10 * conditions.link.bits_per_s)).step_s,
     }
     (best, best_s), *others = sorted(options.items(), key=lambda option: option[1])
