@@ -61,6 +61,14 @@ def show_dropped_pairs(data: "DataSet", console: Console) -> None:
         console.print(rows)
 
 
+def show_samples(data: "DataSet", console: Console) -> None:
+    """Print samples of the pairs that each rule changed or dropped, and of augmented pairs."""
+    for source in data.manifest.sources:
+        for name, rule in source.rules.items():
+            for sample in rule.samples:
+                console.print(Text.assemble((f"{name}  ", "bold"), " | ".join(sample)), soft_wrap=True)
+
+
 def _show_source(source: "SourceReport", console: Console) -> None:
     weight = "" if source.weight == 1 else f", weight {source.weight:g}"
     console.print(f"[bold]{source.name}[/bold]{weight}; licence: {source.licence}", highlight=False)

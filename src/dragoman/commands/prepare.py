@@ -58,6 +58,9 @@ def prepare(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")
     ] = False,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="Show samples of the pairs that each rule dropped.")
+    ] = False,
     list_corpora: Annotated[bool, typer.Option("--list", help="List the corpora in the catalog.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -99,7 +102,7 @@ def prepare(
     if as_json:
         _print_result(prepared)
     else:
-        _show_result(prepared, recipe)
+        _show_result(prepared, recipe, samples=samples)
 
 
 def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
@@ -118,8 +121,8 @@ def _print_result(prepared: "PreparedData") -> None:
     print_json({**facts, **dataset_summary.as_json(data)})
 
 
-def _show_result(prepared: "PreparedData", recipe: str | None) -> None:
-    from dragoman.commands.dataset_table import show_dropped_pairs, show_splits
+def _show_result(prepared: "PreparedData", recipe: str | None, *, samples: bool) -> None:
+    from dragoman.commands.dataset_table import show_dropped_pairs, show_samples, show_splits
     from dragoman.corpus.dropped_pairs import warnings_of
 
     console = open_console(optional=True)
@@ -129,6 +132,8 @@ def _show_result(prepared: "PreparedData", recipe: str | None) -> None:
     show_splits(data, console)
     _show_layouts(corpus, console)
     show_dropped_pairs(data, console)
+    if samples:
+        show_samples(data, open_console())
     for warning in warnings_of(data.manifest, corpus.train):
         open_console().print(f"[yellow]Warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True)
     commands = {

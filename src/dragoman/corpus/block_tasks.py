@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.corpus.cleaning import Cleaner, RuleCount, collapse_whitespace
+from dragoman.corpus.cleaning import Cleaner, RuleCount
 from dragoman.corpus.dataset import TextCounts
 from dragoman.corpus.deduplication import Hashes, hash_line, hashes_from
 from dragoman.corpus.shards import gather_pairs, write_shard
 from dragoman.corpus.sources import Languages
+from dragoman.corpus.text_normalization import collapse_whitespace
 from dragoman.corpus.tokenizer import CachedEncoder, Tokenizer
 from dragoman.corpus.word_index import WordIndex
 from dragoman.files import replacing

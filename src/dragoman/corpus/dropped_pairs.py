@@ -72,6 +72,14 @@ def remedy_of(rule: str, settings: Mapping[str, Any], source: Source | None, lan
             return "the text was decoded with a wrong encoding before: get the original, or give its --encoding."
         case "script":
             return f"check that the sides are {languages.source} and {languages.target}, in this order."
+        case "copied":
+            return "check that the target side is translated, or raise cleaning.max_copied."
+        case "repetition":
+            return "check that the text is not made of lists or menus, or raise cleaning.max_repeated."
+        case "language":
+            return f"check that the sides are {languages.source} and {languages.target}, in this order."
+        case "score" | "agreement":
+            return "check that the sides are aligned, or lower cleaning.min_score."
         case "duplicate":
             return "the corpus repeats itself, or contains the validation or test set; nothing is to be done."
         case "tokens":

@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.corpus.cleaning import collapse_whitespace, remove_control_characters
 from dragoman.corpus.sources import Languages
+from dragoman.corpus.text_normalization import collapse_whitespace, remove_control_characters
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.settings import DecodingSettings
 
