@@ -32,6 +32,8 @@ ALL_RULES: tuple[RuleName, ...] = get_args(RuleName)
 DEFAULT_RULES: tuple[RuleName, ...] = tuple(rule for rule in ALL_RULES if rule != "language")
 
 
+AugmentationName = Literal["upper_case", "title_case", "typos", "no_end_punctuation", "inline_noise"]
+AUGMENTATIONS: tuple[AugmentationName, ...] = get_args(AugmentationName)
 FrozenPart = Literal["embeddings", "encoder", "decoder"]
 FROZEN_PARTS: tuple[FrozenPart, ...] = get_args(FrozenPart)
 
@@ -91,6 +93,25 @@ class CleaningSettings(Section):
     """Minimum score of a pair by a model, for the rules score and agreement (default: found from mismatched pairs)."""
     max_tokens: Annotated[int, Field(ge=2, le=65536)] = 256
     """Maximum tokens on each side, including the end-of-sentence token."""
+
+
+class AugmentationSettings(Section):
+    """Changed copies of training pairs, added to them. Each setting is the share of pairs that get such a copy."""
+
+    upper_case: Share = 0.0
+    """Both sides in upper case."""
+    title_case: Share = 0.0
+    """Both sides with a capital at the beginning of each word."""
+    typos: Share = 0.0
+    """Typing errors on the source side."""
+    no_end_punctuation: Share = 0.0
+    """Both sides without the punctuation at their end."""
+    inline_noise: Share = 0.0
+    """The same emoji, bullet, tag or placeholder at the beginning or at the end of both sides."""
+
+    @property
+    def is_active(self) -> bool:
+        return any(getattr(self, name) for name in AUGMENTATIONS)
 
 
 class TokenizerSettings(Section):
@@ -327,6 +348,7 @@ class Settings(Section):
 
     corpus: CorpusSettings = CorpusSettings()
     cleaning: CleaningSettings = CleaningSettings()
+    augmentation: AugmentationSettings = AugmentationSettings()
     tokenizer: TokenizerSettings = TokenizerSettings()
     batch: BatchSettings = BatchSettings()
     model: ModelSettings = ModelSettings()

@@ -52,7 +52,7 @@ def prepare(
     ] = None,
     tokenizer: TokenizerPath = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Recipe whose corpus, cleaning and tokenizer settings are used.")
+        str | None, typer.Option(help="Recipe whose corpus, cleaning, augmentation and tokenizer settings are used.")
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes (default: one per core).")] = None,
     overwrite: Annotated[
@@ -68,7 +68,8 @@ def prepare(
 
     The same inputs and settings give the same bytes. An interrupted run resumes.
 
-    Only the corpus, cleaning and tokenizer settings of a --recipe have an effect here; `dragoman train` takes the rest.
+    Of a --recipe, only the settings of corpus, cleaning, augmentation and tokenizer have an effect here; `dragoman train`
+    takes the rest.
 
     **Examples**
 
@@ -81,6 +82,8 @@ def prepare(
         dragoman prepare terms.csv letters.xlf --encoding cp1252 --out data/office
 
         dragoman prepare own.tmx crawl.tsv@0.5 -l en-de --out data/own cleaning.max_words=100
+
+        dragoman prepare crawl.en crawl.de --out data/crawl cleaning.rules=+language augmentation.upper_case=0.05
 
         dragoman prepare own.tmx -l en-de --tokenizer models/opus-mt-en-de --out data/own
     """

@@ -5,7 +5,7 @@ Some rules are applied elsewhere, because they need more than one pair, its toke
 """
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dragoman.corpus.pair_filter import PairFilter, exceeds_length_ratio
@@ -20,6 +20,7 @@ from dragoman.corpus.writing_systems import script_of
 from dragoman.settings import CleaningSettings, RuleName
 
 NORMALIZING_RULES = frozenset({"control_characters", "normal_form"})
+"""Rules that change pairs and keep them."""
 SAMPLES_PER_RULE = 3
 SAMPLE_CHARACTERS = 160
 
@@ -50,7 +51,7 @@ class Cleaner:
         self._filter = PairFilter(settings, languages)
         scripts = (script_of(languages.source), script_of(languages.target))
         self._has_fast_path = settings.form == "NFC" and all(script is None or script.is_latin for script in scripts)
-        self.counts: dict[RuleName, RuleCount] = {rule: RuleCount() for rule in settings.rules}
+        self.counts: dict[str, RuleCount] = {rule: RuleCount() for rule in settings.rules}
 
     def clean(self, source: bytes, target: bytes) -> tuple[str, str] | None:
         """The normalized pair, or None if a rule drops it."""
@@ -117,7 +118,7 @@ class Cleaner:
         return rewritten
 
 
-def merge_counts(total: dict[RuleName, RuleCount], part: dict[RuleName, RuleCount]) -> None:
+def merge_counts(total: dict[str, RuleCount], part: Mapping[str, RuleCount]) -> None:
     """Add counts to a total, in place."""
     for rule, count in part.items():
         total.setdefault(rule, RuleCount()).merge(count)

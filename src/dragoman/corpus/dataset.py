@@ -95,7 +95,7 @@ class Manifest:
     """Vocabulary size."""
     token_dtype: str
     splits: Mapping[str, TextCounts]
-    """Counts as written: train after cleaning and weighting."""
+    """Counts as written: train after cleaning, augmentation and weighting."""
     sources: Sequence[SourceReport]
     evaluation_sources: Mapping[str, Sequence[str]]
     """The sources of the validation and test sets."""

@@ -2,7 +2,8 @@
 
 The stages write to a folder next to the result. Each stage writes its parts atomically, as one file each:
 
-    read and clean blocks -> drop duplicates, hold out pairs -> train the tokenizer -> encode blocks -> assemble shards
+    read and clean blocks -> drop duplicates -> score by a model -> hold out pairs -> augment -> train the tokenizer
+    -> encode blocks -> assemble shards
 
 An interrupted run keeps the finished parts and resumes. The result is renamed to its final name when it is complete.
 """
@@ -25,9 +26,11 @@ from dragoman.corpus.block_tasks import (
     EncodedBlock,
     Mask,
     PreparationJob,
+    Rules,
     SourceBlock,
     TextPairs,
     assemble_shard,
+    augment_block,
     clean_block,
     count_block_words,
     encode_block,
@@ -37,7 +40,7 @@ from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.cleaning import RuleCount, merge_counts
 from dragoman.corpus.dataset import JOB_FILE, MANIFEST_FILE, SPLITS, TOKENIZER_FILE, TextCounts, text_files
 from dragoman.corpus.dropped_pairs import remedy_of
-from dragoman.corpus.manifest_builder import build_manifest, report_sources
+from dragoman.corpus.manifest_builder import SECTIONS, build_manifest, report_sources
 from dragoman.corpus.pair_selection import drop_duplicates, hold_out, sample_pairs
 from dragoman.corpus.process_pool import ProcessPool
 from dragoman.corpus.sources import Source, fingerprint, is_standard_input, read_pairs
@@ -45,7 +48,7 @@ from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import CorpusError, DragomanError, write_remedy
 from dragoman.files import locked, publish_folder, remove_drafts, replacing, write_json
 from dragoman.progress_callback import Progress, no_progress
-from dragoman.settings import RuleName, Settings
+from dragoman.settings import Settings
 
 BLOCKS_PER_WORD_COUNT = 8
 """Blocks whose words a worker counts before it returns: most words occur in all of them."""
@@ -76,6 +79,7 @@ def prepare(
             if reads_stdin or not _was_made_from(partial, inputs):
                 shutil.rmtree(partial, ignore_errors=True)
                 (partial / "clean").mkdir(parents=True)
+                (partial / "augment").mkdir()
                 (partial / "encode").mkdir()
                 write_json(partial / JOB_FILE, inputs)
             with ProcessPool(workers) as pool:
@@ -110,7 +114,7 @@ def _describe_inputs(corpus: Corpus, settings: Settings, tokenizer: Tokenizer | 
         "dragoman": __version__,
         "name": corpus.name,
         "languages": [corpus.languages.source, corpus.languages.target],
-        "settings": settings.model_dump(mode="json", include={"corpus", "cleaning", "tokenizer"}),
+        "settings": settings.model_dump(mode="json", include=SECTIONS),
         "tokenizer": None if tokenizer is None else hashlib.sha256(tokenizer.model).hexdigest(),
         "sources": {
             split: [
@@ -172,6 +176,7 @@ class _Pipeline:
         self._finished.mkdir(exist_ok=True)
         remove_drafts(self._finished)
         tokenizer_path = self._finished / TOKENIZER_FILE
+        augmented = self._augment(keep)
         self._make_tokenizer(keep, given_tokenizer, tokenizer_path)
         encoded = self._encode(blocks, keep, held_out, tokenizer_path)
         for block, valid_positions in zip(encoded, held_out["valid"], strict=True):
@@ -185,7 +190,7 @@ class _Pipeline:
         for split, pairs in evaluation.items():
             if pairs:
                 splits[split] = self._write_evaluation(split, pairs, tokenizer)
-        sources = report_sources(self._corpus, self._job, blocks, encoded, duplicates)
+        sources = report_sources(self._corpus, self._job, blocks, encoded, duplicates, augmented)
         manifest = build_manifest(self._finished, self._corpus, self._settings, tokenizer, splits, sources, evaluation)
         write_json(self._finished / MANIFEST_FILE, manifest.to_json())
 
@@ -216,6 +221,15 @@ class _Pipeline:
             done += cleaned.raw_pairs
             self._progress("Cleaning pairs", done, None)
             yield SourceBlock(source_of_block[index], cleaned)
+
+    def _augment(self, keep: Sequence[Mask]) -> list[Rules]:
+        if not self._settings.augmentation.is_active:
+            return [{} for _ in keep]
+        augmented = []
+        for rules in self._pool.map(augment_block, ((self._job, index, mask) for index, mask in enumerate(keep))):
+            augmented.append(rules)
+            self._progress("Augmenting", len(augmented), len(keep))
+        return augmented
 
     def _make_tokenizer(self, keep: Sequence[Mask], given: Tokenizer | None, path: Path) -> None:
         if given is not None:
@@ -272,7 +286,7 @@ class _Pipeline:
         return write_evaluation_shard(self._finished / split, tokenizer, pairs)
 
     def _no_pairs_left(self, blocks: Sequence[SourceBlock], duplicates: Sequence[RuleCount]) -> CorpusError:
-        rules: dict[RuleName, RuleCount] = {}
+        rules: Rules = {}
         for block, repeated in zip(blocks, duplicates, strict=True):
             merge_counts(rules, {**block.cleaned.rules, "duplicate": repeated})
         rule = max(rules, key=lambda rule: rules[rule].pairs, default="tokens")
