@@ -60,6 +60,10 @@ def show_dropped_pairs(data: "DataSet", console: Console) -> None:
         for entry in dropped:
             rows.add_row(entry.rule, count(entry.pairs), f"{entry.share:.2%}")
         console.print(rows)
+    if manifest.min_score is not None:
+        console.print(
+            f"The models' scores of pairs that were kept are at least {manifest.min_score:g}.", highlight=False
+        )
     if added := augmented_copies(manifest):
         copies = ", ".join(f"{count(pairs)} {name}" for name, pairs in added.items())
         console.print(f"Augmentation added copies of pairs: {copies}.", highlight=False)

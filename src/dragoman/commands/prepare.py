@@ -31,6 +31,36 @@ TokenizerPath = Annotated[
         "of transformers (default: train a new one).",
     ),
 ]
+ScoreWith = Annotated[
+    Path | None,
+    typer.Option(
+        "--score-with",
+        metavar="MODEL",
+        help="Model of this direction: pairs that it finds as improbable as mismatched ones are dropped.",
+    ),
+]
+ScoreBackWith = Annotated[
+    Path | None,
+    typer.Option(
+        "--score-back-with", metavar="MODEL", help="Model of the other direction: pairs are judged by both together."
+    ),
+]
+Languages = Annotated[
+    str | None, typer.Option("--languages", "-l", help="Direction, such as en-de (default: from the file names).")
+]
+FileFormat = Annotated[str | None, typer.Option("--format", help="File format (default: from the file names).")]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="Encoding of text files, such as latin-1 (default: utf-8).")
+]
+Mirror = Annotated[
+    Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
+]
+Recipe = Annotated[
+    str | None, typer.Option(help="Recipe whose corpus, cleaning, augmentation and tokenizer settings are used.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")
+]
 
 
 def prepare(
@@ -38,26 +68,16 @@ def prepare(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Data set directory to create.")] = None,
     valid: Annotated[list[str] | None, typer.Option("--valid", help="Validation set: a file, or two as A,B.")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", help="Test set: a file, or two as A,B.")] = None,
-    languages: Annotated[
-        str | None, typer.Option("--languages", "-l", help="Direction, such as en-de (default: from the file names).")
-    ] = None,
-    file_format: Annotated[
-        str | None, typer.Option("--format", help="File format (default: from the file names).")
-    ] = None,
-    encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of text files, such as latin-1 (default: utf-8).")
-    ] = None,
-    mirror: Annotated[
-        Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
-    ] = None,
+    languages: Languages = None,
+    file_format: FileFormat = None,
+    encoding: Encoding = None,
+    mirror: Mirror = None,
     tokenizer: TokenizerPath = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Recipe whose corpus, cleaning, augmentation and tokenizer settings are used.")
-    ] = None,
+    score_with: ScoreWith = None,
+    score_back_with: ScoreBackWith = None,
+    recipe: Recipe = None,
     workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes (default: one per core).")] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")
-    ] = False,
+    overwrite: Overwrite = False,
     samples: Annotated[
         bool, typer.Option("--samples", help="Show samples of the pairs that each rule dropped.")
     ] = False,
@@ -68,8 +88,7 @@ def prepare(
 
     The same inputs and settings give the same bytes. An interrupted run resumes.
 
-    Of a --recipe, only the settings of corpus, cleaning, augmentation and tokenizer have an effect here; `dragoman train`
-    takes the rest.
+    Of a --recipe, only the corpus, cleaning, augmentation and tokenizer settings have an effect here.
 
     **Examples**
 
@@ -85,6 +104,8 @@ def prepare(
 
         dragoman prepare crawl.en crawl.de --out data/crawl cleaning.rules=+language augmentation.upper_case=0.05
 
+        dragoman prepare crawl.tmx --score-with runs/en-de --score-back-with runs/de-en --out data/crawl
+
         dragoman prepare own.tmx -l en-de --tokenizer models/opus-mt-en-de --out data/own
     """
     if list_corpora:
@@ -97,8 +118,8 @@ def prepare(
     try:
         prepared = pipeline.prepare(
             arguments, out, valid=valid or [], test=test or [], languages=languages, file_format=file_format,
-            encoding=encoding, mirror=mirror, tokenizer=tokenizer, recipe=recipe, settings=overrides, workers=workers,
-            overwrite=overwrite,
+            encoding=encoding, mirror=mirror, tokenizer=tokenizer, score_with=score_with,
+            score_back_with=score_back_with, recipe=recipe, settings=overrides, workers=workers, overwrite=overwrite,
         )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None

@@ -47,6 +47,9 @@ class PreparationJob:
     def cleaned(self, block: int) -> Path:
         return self.folder / "clean" / f"{block:06d}.npz"
 
+    def scored(self, block: int) -> Path:
+        return self.folder / "score" / f"{block:06d}.npy"
+
     def augmented(self, block: int) -> Path:
         return self.folder / "augment" / f"{block:06d}.npz"
 

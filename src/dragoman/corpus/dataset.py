@@ -103,6 +103,8 @@ class Manifest:
     settings: Mapping[str, Any]
     dragoman: str
     format: int = field(default=FORMAT)
+    min_score: float | None = None
+    """Score below which pairs were dropped, if models scored them."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

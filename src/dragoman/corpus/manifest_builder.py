@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dragoman import __version__
-from dragoman.corpus.block_tasks import EncodedBlock, PreparationJob, Rules, SourceBlock, TextPairs
+from dragoman.corpus.block_tasks import EncodedBlock, Rules, SourceBlock, TextPairs
 from dragoman.corpus.catalog import Corpus
-from dragoman.corpus.cleaning import RuleCount, merge_counts
+from dragoman.corpus.cleaning import merge_counts
 from dragoman.corpus.dataset import (
     JOB_FILE,
     MANIFEST_FILE,
@@ -35,6 +35,7 @@ def build_manifest(
     splits: Mapping[str, TextCounts],
     sources: Sequence[SourceReport],
     evaluation: Mapping[str, TextPairs],
+    min_score: float | None,
 ) -> Manifest:
     """The manifest of the data set in `folder`, whose other files are complete."""
     files = _hash_files(folder)
@@ -54,16 +55,15 @@ def build_manifest(
         files=files,
         settings=settings.model_dump(mode="json", include=SECTIONS),
         dragoman=__version__,
+        min_score=min_score,
     )
 
 
 def report_sources(
     corpus: Corpus,
-    job: PreparationJob,
     blocks: Sequence[SourceBlock],
     encoded: Sequence[EncodedBlock],
-    duplicates: Sequence[RuleCount],
-    augmented: Sequence[Rules],
+    selected: Sequence[Rules],
 ) -> list[SourceReport]:
     """Counts before and after cleaning, and the effect of each rule, for each source of training pairs."""
     reports = []
@@ -72,10 +72,8 @@ def report_sources(
         rules: Rules = {}
         for index in source_blocks:
             merge_counts(rules, blocks[index].cleaned.rules)
+            merge_counts(rules, selected[index])
             merge_counts(rules, encoded[index].rules)
-            if job.uses("duplicate"):
-                merge_counts(rules, {"duplicate": duplicates[index]})
-            merge_counts(rules, augmented[index])
         reports.append(
             SourceReport(
                 name=source.name,

@@ -102,6 +102,10 @@ class LineTranslator(ABC):
     def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
         """Cross-attention of given translations."""
 
+    @abstractmethod
+    def log_probabilities(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[list[float]]:
+        """Log-probability of each token of given translations, with the end token."""
+
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line."""
         return [translation.text for translation in self.translate_scored(lines)]
