@@ -56,13 +56,18 @@ class SplitText(NamedTuple):
 def copies_source(source: SplitText, target: SplitText, max_copied: float) -> bool:
     """True if more than `max_copied` of the words of the side with fewer words also occur on the other side.
 
-    Each word counts once, without case. Pairs of very few words are kept: they may be names.
+    Each word counts once, without case. Of very few words, which may be names, all must be equal. Equal sides are the
+    business of the rule `identical`.
     """
+    if source.text == target.text:
+        return False
     if 3 * len(source.distinct & target.distinct) < min(len(source.distinct), len(target.distinct)):
         return False  # Punctuation and case change some words of a copy, not most of them.
     source_words, target_words = (set(_WORD.findall(side.text.casefold())) for side in (source, target))
     words = min(len(source_words), len(target_words))
-    return words >= _MIN_COPYABLE_WORDS and len(source_words & target_words) > max_copied * words
+    if words < _MIN_COPYABLE_WORDS:
+        return words > 0 and source_words == target_words
+    return len(source_words & target_words) > max_copied * words
 
 
 def repeats_itself(side: SplitText, max_repeated: float) -> bool:
