@@ -86,7 +86,7 @@ def _find_threshold(job: PreparationJob, keep: Sequence[Mask], scorer: PairScore
 
 def best_threshold(real: Sequence[float], mismatched: Sequence[float]) -> float:
     """The threshold with the fewest errors, if there were one mismatched pair for every four real ones."""
-    candidates = np.unique(mismatched)
+    candidates = np.unique([*real, *mismatched])
     found, lost = (np.searchsorted(np.sort(scores), candidates) / len(scores) for scores in (mismatched, real))
     return float(candidates[np.argmax(found - REAL_PER_MISMATCHED * lost)])
 
