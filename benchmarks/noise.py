@@ -1,6 +1,6 @@
 """Noise planted in real text: how much of it each rule and each model finds, and how many good pairs are lost.
 
-    python -m benchmarks.noise [--pairs 20000] [--forward MODEL --backward MODEL | --steps 1500] [--corpora FOLDER]
+    python -m benchmarks.noise [--pairs 20000] [--seed 1] [--forward MODEL --backward MODEL | --steps 1500]
 
 Half of the pairs are Europarl, half Tatoeba. A fifth of them is replaced by noise of five kinds, as it occurs in text
 from the web: sentences that do not belong together, another language on one side, text that was not translated, words
@@ -31,7 +31,6 @@ from dragoman.corpus.sources import Languages
 from dragoman.settings import CleaningSettings
 
 LANGUAGE_PAIR = Languages("en", "de")
-SEED = 11
 NOISE_SHARE = 0.2
 TRAINING_PAIRS = 60_000
 FOREIGN_LANGUAGES = ("fr", "es", "nl", "it", "pl", "cs", "sv", "pt")
@@ -48,6 +47,7 @@ Corrupt = Callable[[Pair, random.Random], Pair]
 def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the choice of pairs and of the noise")
     parser.add_argument("--forward", type=Path, help="model from English to German")
     parser.add_argument("--backward", type=Path, help="model from German to English")
     parser.add_argument("--steps", type=int, default=1500, help="steps of the models, if they are trained here")
@@ -61,9 +61,9 @@ def main() -> None:
         if None in models:
             clean = [*europarl[:TRAINING_PAIRS], *tatoeba[:TRAINING_PAIRS]]
             models = train_models(clean, folder, options.recipe, options.steps)
-        half = options.pairs // 2
-        unseen = [*europarl[TRAINING_PAIRS:][:half], *tatoeba[TRAINING_PAIRS:][:half]]
-        print_figures("noise", measure(plant(unseen), folder, models))
+        rng, half = random.Random(options.seed), options.pairs // 2
+        unseen = [pair for corpus in (europarl, tatoeba) for pair in rng.sample(corpus[TRAINING_PAIRS:], half)]
+        print_figures("noise", measure(plant(unseen, rng), folder, models), seed=options.seed)
     print_lost(options.corpora)
 
 
@@ -87,9 +87,8 @@ def train_models(pairs: Sequence[Pair], folder: Path, recipe: str, steps: int) -
     return folder / "run-en-de", folder / "run-de-en"
 
 
-def plant(pairs: Sequence[Pair]) -> dict[Pair, str]:
+def plant(pairs: Sequence[Pair], rng: random.Random) -> dict[Pair, str]:
     """The pairs, each with the kind of its noise or "good"."""
-    rng = random.Random(SEED)
     foreign, cleaner = foreign_sentences(), Cleaner(CleaningSettings(), LANGUAGE_PAIR)
     kinds: dict[str, Corrupt] = {
         "mismatched": lambda pair, rng: (pair[0], _similar_target(pair, pairs, rng)),
