@@ -18,8 +18,8 @@ from dragoman.progress_callback import Progress
 from dragoman.settings import RuleName
 
 MISMATCHED_PAIRS = 1000
-REAL_PER_MISMATCHED = 4
-"""Assumed number of good pairs for each bad one: the loss of a good pair weighs as much as a bad one that stays."""
+COST_OF_LOSS = 2.0
+"""Cost of losing a share of the real pairs, against that of keeping the same share of the mismatched ones."""
 LOWEST_SCORE = -1000.0
 _RANDOM_STREAM = 3
 
@@ -85,10 +85,10 @@ def _find_threshold(job: PreparationJob, keep: Sequence[Mask], scorer: PairScore
 
 
 def best_threshold(real: Sequence[float], mismatched: Sequence[float]) -> float:
-    """The threshold with the fewest errors, if there were one mismatched pair for every four real ones."""
+    """The threshold with the lowest cost of mismatched pairs that are kept, and of real ones that are lost."""
     candidates = np.unique([*real, *mismatched])
     found, lost = (np.searchsorted(np.sort(scores), candidates) / len(scores) for scores in (mismatched, real))
-    return float(candidates[np.argmax(found - REAL_PER_MISMATCHED * lost)])
+    return float(candidates[np.argmax(found - COST_OF_LOSS * lost)])
 
 
 def mismatch(pairs: TextPairs) -> TextPairs:
