@@ -7,6 +7,7 @@ a notebook.
 
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -256,16 +257,19 @@ def synthesize(
     keep: "Keep | None" = None,
     device: str | None = None,
     hosts: Sequence[str] = (),
+    ssh_config: PathLike | None = None,
+    python: str = sys.executable,
+    shard_lines: int | None = None,
     progress: Progress | None = None,
     **decoding: Any,
 ) -> SyntheticCorpus:
     """Translate texts of any size into a corpus at `out`, every line once. The same call resumes if interrupted.
 
     With `back`, the translation is the source side of the corpus; `tag` is a word in front of each translation. `keep`
-    returns the name of the rule that drops a text, translation and score, or None. `hosts` are other machines that ssh
-    knows. `decoding` changes settings such as `beam=8`.
+    returns the name of the rule that drops a text, translation and score, or None. `decoding` changes settings such as
+    `beam=8`. The other arguments are the options of `dragoman synthesize`.
     """
-    from dragoman.launch.ssh import parse_hosts
+    from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.synthesis.corpus_assembly import CorpusOptions, keep_all
     from dragoman.synthesis.synthesizer import SynthesisRequest, check_device
     from dragoman.synthesis.synthesizer import synthesize as synthesize_corpus
@@ -275,7 +279,7 @@ def synthesize(
     request = SynthesisRequest(
         Path(model), [Path(path) for path in paths], Path(out), CorpusOptions(back, tag, keep or keep_all),
         {name: value for name, value in decoding.items() if value is not None}, n_best, check_device(device),
-        parse_hosts(",".join(hosts) or "localhost"),
+        parse_hosts(",".join(hosts) or "localhost"), SshClient(_path(ssh_config), python), shard_lines,
     )  # fmt: skip
     with showing_progress(progress) as show:
         return SyntheticCorpus(Path(out), synthesize_corpus(request, show))

@@ -16,7 +16,7 @@ from dragoman.progress_callback import no_progress
 from dragoman.synthesis.corpus_assembly import CorpusOptions
 from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
 
-from .conftest import LINES
+from ..synthesis_models import LINES
 
 PYTHON = [sys.executable, "-c"]
 SYNTHESIZE = """

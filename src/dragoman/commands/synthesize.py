@@ -1,5 +1,6 @@
 """`dragoman synthesize`: texts to a synthetic corpus."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,7 +8,15 @@ import typer
 
 from dragoman import pipeline
 from dragoman.commands.next_commands import show_next_commands
-from dragoman.commands.typer_app import AsJson, InterruptedByUserError, escape, open_console, print_json
+from dragoman.commands.typer_app import (
+    AsJson,
+    InterruptedByUserError,
+    RemotePython,
+    SshConfig,
+    escape,
+    open_console,
+    print_json,
+)
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
@@ -42,6 +51,11 @@ def synthesize(
     device: Annotated[
         str | None, typer.Option("--device", help="cpu or cuda (default: GPUs if any machine has one).")
     ] = None,
+    ssh_config: SshConfig = None,
+    python: RemotePython = sys.executable,
+    shard_lines: Annotated[
+        int | None, typer.Option("--shard-lines", min=1, help="Lines that a machine takes at a time.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Translate any amount of text into a corpus, every line exactly once, on one machine or several.
@@ -65,7 +79,7 @@ def synthesize(
     try:
         corpus = pipeline.synthesize(
             model, files, out, back=back, tag=tag, n_best=n_best, device=device, hosts=[hosts] if hosts else (),
-            **decoding_settings(overrides),
+            ssh_config=ssh_config, python=python, shard_lines=shard_lines, **decoding_settings(overrides),
         )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None

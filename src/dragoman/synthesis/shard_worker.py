@@ -26,7 +26,7 @@ from dragoman.errors import DragomanError
 from dragoman.files import draft_path, publish_new_folder
 from dragoman.synthesis.messages import KEEPALIVE_S, SILENCE_S, Message, MessageWriter, receive
 from dragoman.synthesis.shard_store import ShardHeader, pack_shard
-from dragoman.synthesis.translation_job import TranslationJob, describe_cpu
+from dragoman.synthesis.translation_job import TranslationJob, count_local_gpus, describe_cpu
 
 
 class ShardWorker:
@@ -39,7 +39,9 @@ class ShardWorker:
 
     def run(self) -> None:
         threading.Thread(target=self._keep_alive, daemon=True).start()
-        self._replies.send("hello", dragoman=dragoman_version(), gpus=count_gpus(), cores=len(os.sched_getaffinity(0)))
+        self._replies.send(
+            "hello", dragoman=dragoman_version(), gpus=count_local_gpus(), cores=len(os.sched_getaffinity(0))
+        )
         try:
             job, content = self._receive()
             engine = ShardEngine.load(self._find_model(job), TranslationJob(**json.loads(content)), job["index"])
@@ -140,13 +142,6 @@ def describe_machine(translator: LineTranslator, device: str) -> str:
     if device == "cpu":
         return f"torch {torch.__version__} with {torch.get_num_threads()} threads, {describe_cpu()}"
     return f"torch {torch.__version__}, {torch.cuda.get_device_name(device)}"
-
-
-def count_gpus() -> int:
-    """GPUs of this machine, found without torch, which takes seconds to import."""
-    import ctranslate2
-
-    return int(ctranslate2.get_cuda_device_count())
 
 
 def folder_digest(folder: Path) -> str:

@@ -19,7 +19,7 @@ from dragoman.files import locked, read_json
 from dragoman.launch.ssh import Machine, SshClient
 from dragoman.progress_callback import Progress
 from dragoman.settings import DecodingSettings
-from dragoman.synthesis.coordinator import Coordinator, Survey
+from dragoman.synthesis.coordinator import Coordinator, count_gpus
 from dragoman.synthesis.corpus_assembly import CorpusOptions, assemble
 from dragoman.synthesis.shard_queue import ShardQueue
 from dragoman.synthesis.shard_worker import folder_digest
@@ -63,23 +63,18 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
     with _only_one(request.out):
         texts = tuple(summarize_texts(request.texts, progress))
         device = request.device or (earlier.job.device if earlier is not None else None)
-        survey = Survey(request.machines, request.client) if device is None else None
-        try:
-            device = device or ("cuda" if survey is not None and any(survey.gpus.values()) else "cpu")
-            engine = _engine_folder(model, folder, device, is_new=earlier is None)
-            description = _describe(request, model, engine, texts, device)
-            if earlier is None:
-                folder.write(description)
-            else:
-                check_same(request.out, description.differences(earlier))
-                description = replace(description, shard_lines=earlier.shard_lines)
-            folder.shards.open()
-            if len(folder.shards.finished()) < description.shards:
-                survey = survey or Survey(request.machines, request.client)
-                _translate(request, folder, description, survey, engine, progress)
-        finally:
-            if survey is not None:
-                survey.close()
+        if device is None:
+            device = "cuda" if any(count_gpus(request.machines, request.client).values()) else "cpu"
+        engine = _engine_folder(model, folder, device, is_new=earlier is None)
+        description = _describe(request, model, engine, texts, device)
+        if earlier is None:
+            folder.write(description)
+        else:
+            check_same(request.out, description.differences(earlier))
+            description = replace(description, shard_lines=earlier.shard_lines)
+        folder.shards.open()
+        if len(folder.shards.finished()) < description.shards:
+            _translate(request, folder, description, engine, progress)
         description = replace(description, corpus=assemble(folder, description, request.options, progress))
         folder.write(description)
     _warn_of_mixture(description)
@@ -96,7 +91,6 @@ def _translate(
     request: SynthesisRequest,
     folder: SynthesisFolder,
     description: SynthesisDescription,
-    survey: Survey,
     engine: Path,
     progress: Progress,
 ) -> None:
@@ -104,7 +98,7 @@ def _translate(
     queue = ShardQueue(read_shards(request.texts, description.shard_lines, finished))
     view = _ProgressView(description, finished, progress)
     files = EngineFiles(engine, folder_digest(engine))
-    Coordinator(survey, description.job, files, queue, folder.shards, view).run()
+    Coordinator(request.machines, request.client, description.job, files, queue, folder.shards, view).run()
 
 
 class _ProgressView:

@@ -29,3 +29,10 @@ def describe_cpu() -> str:
     flags = set((re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE) or ["", ""])[1].split())
     widest = next((flag for flag in ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx") if flag in flags), "")
     return " ".join(filter(None, (name[1] if name else platform.machine(), widest)))
+
+
+def count_local_gpus() -> int:
+    """GPUs of this machine, found without torch, which takes seconds to import."""
+    import ctranslate2
+
+    return int(ctranslate2.get_cuda_device_count())
