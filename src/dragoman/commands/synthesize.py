@@ -1,8 +1,10 @@
 """`dragoman synthesize`: texts to a synthetic corpus."""
 
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -71,15 +73,16 @@ def synthesize(
 
         dragoman synthesize runs/en-de news.en --hosts localhost,big,user@other --out data/news decoding.beam=8
     """
-    from dragoman.commands.translate import decoding_settings, split_settings
+    from dragoman.commands.translate import split_settings
 
     files, overrides = split_settings(texts)
+    prices, decoding = split_prices(overrides)
     if not files:
         raise DragomanError("synthesize needs a text, for example `dragoman synthesize MODEL news.en --out data/news`.")
     try:
         corpus = pipeline.synthesize(
             model, files, out, back=back, tag=tag, n_best=n_best, device=device, hosts=[hosts] if hosts else (),
-            ssh_config=ssh_config, python=python, shard_lines=shard_lines, **decoding_settings(overrides),
+            ssh_config=ssh_config, python=python, shard_lines=shard_lines, settings=prices, **decoding,
         )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
@@ -89,7 +92,16 @@ def synthesize(
         _show_result(corpus, open_console(optional=True))
 
 
+def split_prices(overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Settings of prices, and the decoding settings."""
+    from dragoman.commands.translate import decoding_settings
+
+    prices = [override for override in overrides if override.startswith("money.")]
+    return prices, decoding_settings([override for override in overrides if override not in prices])
+
+
 def _show_result(corpus: "SyntheticCorpus", console: "Console") -> None:
+    from dragoman.insight.synthesis_summary import summarize_synthesis
     from dragoman.number_format import count
     from dragoman.terminal import table
 
@@ -99,7 +111,13 @@ def _show_result(corpus: "SyntheticCorpus", console: "Console") -> None:
     for rule, dropped in made["dropped"].items():
         rows.add_row(f"dropped: {rule}", count(dropped["pairs"]), escape(" | ".join(dropped["examples"][0][:2])))
     rows.add_row("in the corpus", count(made["kept_pairs"]))
-    console.print(f"{corpus.path} is ready: {count(made['read_lines'])} lines.", highlight=False, soft_wrap=True)
+    overview = summarize_synthesis(corpus.path, time.time())["overview"]
+    console.print(f"{corpus.path} is ready. {overview['how']}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"What limited it: {overview['limit']}", highlight=False, markup=False, soft_wrap=True)
     console.print(rows)
     source, target = corpus.files
-    show_next_commands({f"dragoman prepare {source} {target} --out DATA": "make a data set of it"}, console)
+    commands = {
+        f"dragoman prepare {source} {target} --out DATA": "make a data set of it",
+        f"dragoman report {corpus.path}": "machines, speed, cost, dropped pairs",
+    }
+    show_next_commands(commands, console)

@@ -40,6 +40,10 @@ class SynthesisDescription:
     def shards(self) -> int:
         return count_shards(self.lines, self.shard_lines)
 
+    def lines_of(self, shard: int) -> int:
+        """Lines of a shard: the last one may have fewer."""
+        return min(self.shard_lines, self.lines - shard * self.shard_lines)
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,15 +19,16 @@ from dragoman.errors import DragomanError, DragomanWarning
 from dragoman.files import locked, read_json
 from dragoman.launch.ssh import Machine, SshClient
 from dragoman.progress_callback import Progress
-from dragoman.settings import DecodingSettings
+from dragoman.settings import DecodingSettings, MoneySettings
 from dragoman.synthesis.coordinator import Coordinator, count_gpus
 from dragoman.synthesis.corpus_assembly import CorpusOptions, assemble
 from dragoman.synthesis.shard_queue import ShardQueue
 from dragoman.synthesis.shard_worker import folder_digest
 from dragoman.synthesis.synthesis_folder import SynthesisDescription, SynthesisFolder, check_same
+from dragoman.synthesis.synthesis_log import SynthesisLog
 from dragoman.synthesis.text_shards import TextSummary, check_texts, read_shards, summarize_texts
 from dragoman.synthesis.translation_job import DeviceKind, TranslationJob
-from dragoman.synthesis.worker_connection import EngineFiles, ShardResult
+from dragoman.synthesis.worker_connection import EngineFiles
 
 SHARD_LINES: dict[DeviceKind, int] = {"cpu": 2048, "cuda": 16384}
 """Lines of a shard: enough for full batches of similar lengths, few enough that little is lost with a machine."""
@@ -49,6 +51,7 @@ class SynthesisRequest:
     machines: Sequence[Machine] = _LOCAL
     client: SshClient = field(default_factory=SshClient)
     shard_lines: int | None = None
+    money: MoneySettings = field(default_factory=MoneySettings)
 
 
 def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescription:
@@ -63,22 +66,30 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
     with _only_one(request.out):
         texts = tuple(summarize_texts(request.texts, progress))
         device = request.device or (earlier.job.device if earlier is not None else None)
-        if device is None:
-            device = "cuda" if any(count_gpus(request.machines, request.client).values()) else "cpu"
-        engine = _engine_folder(model, folder, device, is_new=earlier is None)
-        description = _describe(request, model, engine, texts, device)
+        device = device or choose_device(request)
+        engine = make_engine_folder(model, folder, device, is_new=earlier is None)
+        description = describe(request, model, engine, texts, device)
         if earlier is None:
             folder.write(description)
         else:
             check_same(request.out, description.differences(earlier))
             description = replace(description, shard_lines=earlier.shard_lines)
         folder.shards.open()
-        if len(folder.shards.finished()) < description.shards:
-            _translate(request, folder, description, engine, progress)
-        description = replace(description, corpus=assemble(folder, description, request.options, progress))
-        folder.write(description)
+        log = SynthesisLog(request.out, description, progress)
+        with contextlib.closing(log):
+            _translate(request, folder, description, engine, log)
+            started_at_s = time.monotonic()
+            made = assemble(folder, description, request.options, progress)
+            description = replace(description, corpus=made)
+            folder.write(description)
+            log.end(made, started_at_s)
     _warn_of_mixture(description)
     return description
+
+
+def choose_device(request: SynthesisRequest) -> DeviceKind:
+    """GPUs if any machine has one: others are slower by far, and would translate some lines otherwise."""
+    return "cuda" if any(count_gpus(request.machines, request.client).values()) else "cpu"
 
 
 def check_device(device: str | None) -> DeviceKind | None:
@@ -92,40 +103,20 @@ def _translate(
     folder: SynthesisFolder,
     description: SynthesisDescription,
     engine: Path,
-    progress: Progress,
+    log: SynthesisLog,
 ) -> None:
+    """Translate all shards that are not stored yet."""
     finished = folder.shards.finished()
+    if len(finished) == description.shards:
+        return
+    log.start([machine.name for machine in request.machines], finished, request.money)
     queue = ShardQueue(read_shards(request.texts, description.shard_lines, finished))
-    view = _ProgressView(description, finished, progress)
     files = EngineFiles(engine, folder_digest(engine))
-    Coordinator(request.machines, request.client, description.job, files, queue, folder.shards, view).run()
-
-
-class _ProgressView:
-    """Shows the lines that are translated, and warns of hosts."""
-
-    def __init__(self, description: SynthesisDescription, finished: set[int], progress: Progress) -> None:
-        self._description, self._finished, self._progress = description, set(finished), progress
-        self._show()
-
-    def host_ready(self, host: str, machine: str) -> None:
-        pass
-
-    def host_lost(self, host: str, reason: str) -> None:
-        warnings.warn(
-            f"{host} was lost ({reason}): its shards go to others, and it is tried again.", DragomanWarning, 2
-        )
-
-    def host_left_out(self, host: str, reason: str) -> None:
-        warnings.warn(f"{host} is left out: {reason}.", DragomanWarning, stacklevel=2)
-
-    def shard_done(self, host: str, result: ShardResult) -> None:  # noqa: ARG002
-        self._finished.add(result.number)
-        self._show()
-
-    def _show(self) -> None:
-        total = self._description.lines
-        self._progress("Translating lines", min(len(self._finished) * self._description.shard_lines, total), total)
+    try:
+        Coordinator(request.machines, request.client, description.job, files, queue, folder.shards, log).run()
+    except BaseException:
+        log.end({}, 0.0)
+        raise
 
 
 @contextlib.contextmanager
@@ -137,7 +128,7 @@ def _only_one(out: Path) -> Iterator[None]:
         raise DragomanError(f"Another synthesis is writing to {out}: wait for it, or end it.") from None
 
 
-def _engine_folder(model: Path, folder: SynthesisFolder, device: DeviceKind, *, is_new: bool) -> Path:
+def make_engine_folder(model: Path, folder: SynthesisFolder, device: DeviceKind, *, is_new: bool) -> Path:
     """The model as workers load it. A copy, because a run that goes on replaces its checkpoints."""
     if is_ctranslate2_folder(model):
         return model
@@ -148,7 +139,7 @@ def _engine_folder(model: Path, folder: SynthesisFolder, device: DeviceKind, *, 
     return folder.model
 
 
-def _describe(
+def describe(
     request: SynthesisRequest, model: Path, engine: Path, texts: tuple[TextSummary, ...], device: DeviceKind
 ) -> SynthesisDescription:
     content = read_json(engine / MODEL_DESCRIPTION_FILE)
