@@ -36,6 +36,7 @@ def synthesize(
     back: bool = False,
     tag: str = "",
     n_best: int = 1,
+    sampling: Mapping[str, Any] | None = None,
     keep: "Keep | None" = None,
     device: str | None = None,
     hosts: Sequence[str] = (),
@@ -48,15 +49,16 @@ def synthesize(
 ) -> SyntheticCorpus:
     """Translate texts of any size into a corpus at `out`, every line once. The same call resumes if interrupted.
 
-    With `back`, the translation is the source side of the corpus; `tag` is a word in front of each translation. `keep`
-    returns the name of the rule that drops a text, translation and score, or None. `decoding` changes settings such as
-    `beam=8`, and `settings` the prices, as {"money.price_per_hour": [2.1]}. The other arguments are the options of
-    `dragoman synthesize`.
+    With `back`, the translation is the source side of the corpus; `tag` is a word in front of each translation.
+    `sampling` draws translations instead of searching: `{"temperature": 1.0, "top_k": 10, "seed": 1}`, each with a
+    default. `keep` returns the name of the rule that drops a text, translation and score, or None. `decoding` changes
+    settings such as `beam=8`, and `settings` the prices, as `{"money.price_per_hour": [2.1]}`. The other arguments are
+    the options of `dragoman synthesize`.
     """
     from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.recipe import resolve
     from dragoman.synthesis.corpus_assembly import CorpusOptions, keep_all
-    from dragoman.synthesis.synthesizer import SynthesisRequest, check_device
+    from dragoman.synthesis.synthesizer import SynthesisRequest, check_device, check_sampling
     from dragoman.synthesis.synthesizer import synthesize as synthesize_corpus
     from dragoman.terminal import showing_progress
 
@@ -64,8 +66,8 @@ def synthesize(
     client = SshClient(None if ssh_config is None else Path(ssh_config), python or sys.executable)
     request = SynthesisRequest(
         Path(model), paths, Path(out), CorpusOptions(back, tag, keep or keep_all),
-        {name: value for name, value in decoding.items() if value is not None}, n_best, check_device(device),
-        parse_hosts(",".join(hosts) or "localhost"), client,
+        {name: value for name, value in decoding.items() if value is not None}, n_best,
+        check_sampling(sampling), check_device(device), parse_hosts(",".join(hosts) or "localhost"), client,
         shard_lines, resolve(None, settings).settings.money,
     )  # fmt: skip
     with showing_progress(progress) as show:

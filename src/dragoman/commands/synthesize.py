@@ -47,6 +47,12 @@ def synthesize(
     ] = False,
     tag: Annotated[str, typer.Option("--tag", help='Word in front of each translation, such as "<BT>".')] = "",
     n_best: Annotated[int, typer.Option("--n-best", min=1, max=100, help="Translations per line.")] = 1,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching the best.")] = False,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.01, max=100, help="Of --sample: below 1, likely words more often.")
+    ] = 1.0,
+    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Of --sample: likeliest tokens; 0 is all.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of --sample: another one, other translations.")] = 1,
     hosts: Annotated[
         str, typer.Option("--hosts", help="Machines as ssh knows them: a,b,user@c (default: this one).")
     ] = "",
@@ -81,8 +87,10 @@ def synthesize(
         raise DragomanError("synthesize needs a text, for example `dragoman synthesize MODEL news.en --out data/news`.")
     try:
         corpus = pipeline.synthesize(
-            model, files, out, back=back, tag=tag, n_best=n_best, device=device, hosts=[hosts] if hosts else (),
-            ssh_config=ssh_config, python=python, shard_lines=shard_lines, settings=prices, **decoding,
+            model, files, out, back=back, tag=tag, n_best=n_best, device=device,
+            sampling={"temperature": temperature, "top_k": top_k, "seed": seed} if sample else None,
+            hosts=[hosts] if hosts else (), ssh_config=ssh_config, python=python, shard_lines=shard_lines,
+            settings=prices, **decoding,
         )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None

@@ -57,7 +57,7 @@ def estimate_synthesis(request: SynthesisRequest) -> SynthesisEstimate:
     estimate = SynthesisEstimate(lines, currency=request.money.currency)
     device = request.device or choose_device(request)
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(len(request.machines)) as pool:
-        engine = make_engine_folder(model, SynthesisFolder(Path(temporary)), device, is_new=True)
+        engine = make_engine_folder(request, model, SynthesisFolder(Path(temporary)), device, is_new=True)
         job, files = describe(request, model, engine, (), device).job, EngineFiles(engine, folder_digest(engine))
         list(pool.map(lambda machine: _measure(request, machine, job, files, sample, estimate), request.machines))
     if not estimate.lines_per_s:

@@ -65,6 +65,7 @@ class SynthesisDescription:
             "languages": (self.languages, other.languages),
             "device": (self.job.device, other.job.device),
             "n-best": (self.job.n_best, other.job.n_best),
+            "sampling": (self.job.sampling, other.job.sampling),
             "decoding settings": (self.job.decoding, other.job.decoding),
         }
         return [name for name, (mine, theirs) in pairs.items() if mine != theirs]

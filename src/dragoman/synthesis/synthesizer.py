@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class SynthesisRequest:
     options: CorpusOptions = field(default_factory=CorpusOptions)
     decoding: dict[str, Any] = field(default_factory=dict)
     n_best: int = 1
+    sampling: dict[str, Any] | None = None
+    """Settings of `decoding.sampling`; None is beam search."""
     device: DeviceKind | None = None
     """Kind of devices that translate (default: GPUs if any machine has one)."""
     machines: Sequence[Machine] = _LOCAL
@@ -67,7 +69,7 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
         texts = tuple(summarize_texts(request.texts, progress))
         device = request.device or (earlier.job.device if earlier is not None else None)
         device = device or choose_device(request)
-        engine = make_engine_folder(model, folder, device, is_new=earlier is None)
+        engine = make_engine_folder(request, model, folder, device, is_new=earlier is None)
         description = describe(request, model, engine, texts, device)
         if earlier is None:
             folder.write(description)
@@ -85,6 +87,18 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
             log.end(made, started_at_s)
     _warn_of_mixture(description)
     return description
+
+
+def check_sampling(sampling: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Settings of sampling with their defaults."""
+    if sampling is None:
+        return None
+    complete = {"temperature": 1.0, "top_k": 0, "seed": 1, **sampling}
+    if set(complete) != {"temperature", "top_k", "seed"}:
+        raise DragomanError(f"sampling has {', '.join(map(str, sampling))}: it takes temperature, top_k and seed.")
+    if complete["temperature"] <= 0 or complete["top_k"] < 0 or complete["seed"] < 0:
+        raise DragomanError(f"sampling {sampling}: the temperature must be above 0, top_k and seed 0 or more.")
+    return complete
 
 
 def choose_device(request: SynthesisRequest) -> DeviceKind:
@@ -128,14 +142,22 @@ def _only_one(out: Path) -> Iterator[None]:
         raise DragomanError(f"Another synthesis is writing to {out}: wait for it, or end it.") from None
 
 
-def make_engine_folder(model: Path, folder: SynthesisFolder, device: DeviceKind, *, is_new: bool) -> Path:
-    """The model as workers load it. A copy, because a run that goes on replaces its checkpoints."""
+def make_engine_folder(
+    request: SynthesisRequest, model: Path, folder: SynthesisFolder, device: DeviceKind, *, is_new: bool
+) -> Path:
+    """The model as workers load it. A copy, because a run that goes on replaces its checkpoints.
+
+    GPUs search on torch, CPUs in int8 with CTranslate2. Samples are drawn on torch, where each line has its own noise.
+    """
     if is_ctranslate2_folder(model):
+        if request.sampling is not None:
+            raise DragomanError(f"{request.model} is an export, which cannot sample: give the model it was made from.")
         return model
     if is_new or not folder.model.exists():
         from dragoman.exporting.exporter import export
 
-        export(model, folder.model, "ctranslate2" if device == "cpu" else "safetensors", overwrite=True)
+        searches_in_int8 = device == "cpu" and request.sampling is None
+        export(model, folder.model, "ctranslate2" if searches_in_int8 else "safetensors", overwrite=True)
     return folder.model
 
 
@@ -144,8 +166,9 @@ def describe(
 ) -> SynthesisDescription:
     content = read_json(engine / MODEL_DESCRIPTION_FILE)
     decoding = override_settings(DecodingSettings(**content["decoding"]), request.decoding)
-    check_n_best(request.n_best, decoding)
-    job = TranslationJob(device, decoding.model_dump(), request.n_best)
+    if request.sampling is None:
+        check_n_best(request.n_best, decoding)
+    job = TranslationJob(device, decoding.model_dump(), request.n_best, request.sampling)
     shard_lines = request.shard_lines or SHARD_LINES[device]
     languages = Languages(**content["languages"])
     return SynthesisDescription(str(request.model), weights_digest(model), languages, texts, job, shard_lines)

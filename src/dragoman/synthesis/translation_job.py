@@ -17,6 +17,8 @@ class TranslationJob:
     decoding: dict[str, Any]
     """Decoding settings that differ from the model's."""
     n_best: int = 1
+    sampling: dict[str, Any] | None = None
+    """Settings of sampling; None is beam search."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
