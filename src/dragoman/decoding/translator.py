@@ -112,19 +112,19 @@ class Translator(LineTranslator):
         found: dict[int, list[float]] = {}
         while order:
             longest = sum(map(len, pairs[order[0]])) + 1
-            batch = order[: max(1, self._batch_tokens // longest)]
+            batch = order[: max(1, self.batch_tokens // longest)]
             try:
                 found.update(zip(batch, self._batch_log_probabilities([pairs[i] for i in batch]), strict=True))
             except RuntimeError as error:
                 if not is_out_of_memory(error) or len(batch) == 1:
                     raise
-                self._batch_tokens = len(batch) // 2 * longest
+                self.batch_tokens = len(batch) // 2 * longest
             else:
                 del order[: len(batch)]
         return [found[index] for index in range(len(pairs))]
 
     def _batch_log_probabilities(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[list[float]]:
-        special, prefix = self._special_tokens, self.tokenizer.target_prefix
+        special, prefix = self.special_tokens, self.tokenizer.target_prefix
         translations = [[*prefix, *target] for _, target in pairs]
         labels = torch.tensor([token for each in translations for token in (*each, special.eos_id)])
         with torch.inference_mode(), Precision.for_decoding(self._device).autocast():
