@@ -132,10 +132,10 @@ def _kept_pairs(
         counts.add_shard(header)
         for text, candidates in lines:
             counts.read_lines += 1
+            normal = normalize_line(text)  # As it was translated.
             for candidate in candidates:
                 counts.translated_pairs += 1
                 translation, score = candidate.text, candidate.score
-                normal = normalize_line(text)  # As it was translated.
                 rule = find_rule(normal, translation, score) if normal and translation else EMPTY
                 if rule is None:
                     counts.kept_pairs += 1
