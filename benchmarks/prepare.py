@@ -3,7 +3,7 @@
     python -m benchmarks.prepare [--pairs 5000000]
 
 The original recipe: decompress, a Perl filter of 1 to 80 words, `shuf`, SentencePiece training, and SentencePiece's
-Python `encode` line by line. `dragoman prepare` does more on the same lines (eleven cleaning rules, deduplication,
+Python `encode` line by line. `dragoman prepare` does more on the same lines (cleaning rules, deduplication,
 shards, a manifest with hashes). Both write all their results to disk. They alternate in one run.
 
 As users run them, the original recipe trains its tokenizer on all sentences, and `dragoman prepare` on a sample of

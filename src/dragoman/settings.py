@@ -89,7 +89,7 @@ class CleaningSettings(Section):
     """Maximum share of a side's words that occur on the other side, too."""
     max_repeated: Share = 0.4
     """Maximum share of a side's trigrams that repeat earlier ones."""
-    min_score: Annotated[float, Field(ge=-1000, le=0)] | None = None
+    min_score: Annotated[float, Field(ge=-1000, le=1000)] | None = None
     """Minimum score of a pair by a model, for the rules score and agreement (default: found from mismatched pairs)."""
     max_tokens: Annotated[int, Field(ge=2, le=65536)] = 256
     """Maximum tokens on each side, including the end-of-sentence token."""

@@ -41,6 +41,8 @@ def test_a_good_pair_is_not_changed():
         ("script", "这是一段文字", "Das ist ein Text."),
         ("copied", "Read our terms and conditions.", "READ our Terms and conditions"),
         ("copied", "Große Häuser — alte Bäume – «viele» Wörter", "Große Häuser, alte Bäume; viele Wörter"),
+        ("copied", "Go away!", "Go Away."),
+        ("copied", "Please wait for the next train.", "PLEASE WAIT FOR THE NEXT TRAIN!"),
         ("repetition", "The house is very old today.", "Das Haus ist sehr sehr sehr sehr sehr alt."),
         ("repetition", "Home Products Contact Home Products Contact Home Products Contact", "Start Produkte Kontakt"),
         ("repetition", "We went to the market.", "Wir gingen auf den Markt auf den Markt auf den Markt auf den Markt."),

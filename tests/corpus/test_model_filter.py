@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.model_filter import mismatch
+from dragoman.corpus.model_filter import best_threshold, mismatch
 from dragoman.corpus.preparation import prepare
 from dragoman.corpus.sources import Languages, Source
 from dragoman.errors import DragomanError
@@ -18,7 +18,7 @@ from dragoman.recipe import resolve
 GOOD = [
     (f"The sum of item {n} is {n * 7} dollars.", f"Die Summe von Posten {n} ist {n * 7} Dollar.") for n in range(900)
 ]
-BAD = [(GOOD[n][0], f"Die Summe der Posten {n + 450} ist jetzt {n}.") for n in range(100)]
+BAD = [(GOOD[n][0], f"Die Summe der Posten {n + 901} ist jetzt {n + 7001}.") for n in range(100)]
 SETTINGS = ("tokenizer.vocabulary_size=400", "corpus.valid_pairs=20")
 
 
@@ -62,6 +62,10 @@ def test_pairs_that_score_like_mismatched_ones_are_dropped_and_sampled(corpus: C
     assert report.after.pairs + report.held_out == len(GOOD) + len(BAD) - dropped
     assert data.manifest.min_score is not None
     assert -5 < data.manifest.min_score < -3
+    other = NumberScorer()
+    other.identity = "another model"
+    with pytest.raises(DragomanError, match="made from other inputs"):
+        make(corpus, tmp_path / "data", scorer=other)
 
 
 def test_the_number_of_workers_does_not_change_a_scored_data_set(corpus: Corpus, tmp_path: Path) -> None:
@@ -69,15 +73,12 @@ def test_the_number_of_workers_does_not_change_a_scored_data_set(corpus: Corpus,
     assert one.manifest == two.manifest
 
 
-def test_a_given_threshold_is_used(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_given_threshold_is_used_and_a_disabled_rule_scores_nothing(corpus: Corpus, tmp_path: Path) -> None:
     data = make(corpus, tmp_path / "data", "cleaning.min_score=-5")
     assert data.manifest.sources[0].rules["score"].pairs == 0
     assert data.manifest.min_score == -5
-
-
-def test_a_disabled_rule_scores_nothing(corpus: Corpus, tmp_path: Path) -> None:
     scorer = NumberScorer()
-    data = make(corpus, tmp_path / "data", "cleaning.rules=-score", scorer=scorer)
+    data = make(corpus, tmp_path / "all", "cleaning.rules=-score", scorer=scorer)
     assert scorer.scored == 0
     assert data.manifest.min_score is None
 
@@ -93,17 +94,17 @@ def test_an_interrupted_run_does_not_score_its_blocks_again(corpus: Corpus, tmp_
     resumed = NumberScorer()
     data = make(corpus, tmp_path / "data", scorer=resumed)
     whole = make(corpus, tmp_path / "whole")
-    mismatched = len(mismatch([*GOOD, *BAD]))
-    assert resumed.scored < mismatched + 200
+    assert resumed.scored <= len(GOOD) + len(BAD) + 100, "the mismatched pairs and the last block"
     assert data.manifest == whole.manifest
 
 
-def test_other_models_make_another_data_set(corpus: Corpus, tmp_path: Path) -> None:
-    make(corpus, tmp_path / "data")
-    other = NumberScorer()
-    other.identity = "others"  # type: ignore[misc]
-    with pytest.raises(DragomanError, match="made from other inputs"):
-        make(corpus, tmp_path / "data", scorer=other)
+def test_the_threshold_divides_mismatched_from_real_pairs_with_few_errors() -> None:
+    assert best_threshold([2.0, 2.1, 2.2, 2.3], [-0.1, 0.0, 0.2, 1.0]) == 2.0
+    assert best_threshold([0.1, 0.15, 2.0, 2.1, 2.2], [-0.1, 0.0, 0.2, 1.0]) == 0.1
+    assert best_threshold([0.0, 0.5, 1.0], [0.0, 0.5, 1.0]) == 0.0
+    rng = np.random.default_rng(1)
+    threshold = best_threshold(rng.normal(2, 0.5, 1000).tolist(), rng.normal(0, 0.5, 1000).tolist())
+    assert 0.7 < threshold < 1.1
 
 
 def test_mismatched_pairs_have_targets_of_other_pairs_of_similar_length() -> None:

@@ -1,4 +1,4 @@
-"""Scores of given pairs: those of torch and of CTranslate2 agree, and the dual score is that of its definition."""
+"""Scores of given pairs: those of torch and of CTranslate2 agree, and they are those of their definition."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding import pair_scoring
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
-from dragoman.decoding.pair_scoring import ModelPairScorer, cross_entropies, load_scorer
+from dragoman.decoding.pair_scoring import ModelPairScorer, cross_entropies, load_scorer, neighbours
 from dragoman.decoding.translator import Translator
 from dragoman.errors import DragomanError
 from dragoman.exporting.exporter import export
@@ -57,18 +57,27 @@ def test_an_export_gives_the_same_scores(translator: Translator, tmp_path: Path)
     assert cross_entropies(theirs, PAIRS) == pytest.approx(cross_entropies(translator, PAIRS), rel=0.01)
 
 
-def test_agreement_is_the_mean_of_both_cross_entropies_and_their_difference(tokenizer: Tokenizer) -> None:
+def test_scores_are_what_the_other_side_saves_and_less_where_two_directions_disagree(tokenizer: Tokenizer) -> None:
     forward = Translator(byte_model(tokenizer), tokenizer, DecodingSettings())
     model = byte_model(tokenizer)
     with torch.no_grad():
         model.embedding.weight *= 0.5
     backward = Translator(model, tokenizer, DecodingSettings())
     there, back = cross_entropies(forward, PAIRS), cross_entropies(backward, [(b, a) for a, b in PAIRS])
+    source_of, target_of = (neighbours(side) for side in zip(*PAIRS, strict=True))
+    gain = cross_entropies(forward, [(source_of[a], b) for a, b in PAIRS]) - there
+    back_gain = cross_entropies(backward, [(target_of[b], a) for a, b in PAIRS]) - back
     scorer = ModelPairScorer(forward, backward)
     assert scorer.rule == "agreement"
-    assert scorer.score(PAIRS) == pytest.approx(-((there + back) / 2 + abs(there - back)))
+    assert scorer.score(PAIRS) == pytest.approx((gain + back_gain) / 2 - abs(there - back) / 4, abs=1e-5)
     assert ModelPairScorer(forward).rule == "score"
-    assert ModelPairScorer(forward).score(PAIRS) == pytest.approx(-there)
+    assert ModelPairScorer(forward).score(PAIRS) == pytest.approx(gain)
+
+
+def test_the_neighbour_of_a_text_is_another_one_of_similar_length() -> None:
+    assert neighbours(["a", "bb", "bb", "cccc"]) == {"a": "bb", "bb": "cccc", "cccc": "bb"}
+    assert neighbours(["a", "a"]) == {"a": "a"}
+    assert neighbours([]) == {}
 
 
 def test_long_sides_are_scored_by_their_beginning(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,3 +99,9 @@ def test_models_of_the_wrong_direction_are_refused_together(translator: Translat
 
 def test_no_pairs_have_no_scores(translator: Translator) -> None:
     assert len(ModelPairScorer(translator).score([])) == 0
+
+
+@pytest.mark.gpu
+def test_scores_on_a_gpu_are_those_on_a_cpu(translator: Translator, tokenizer: Tokenizer) -> None:
+    on_gpu = Translator(byte_model(tokenizer).to("cuda"), tokenizer, DecodingSettings())
+    assert cross_entropies(on_gpu, PAIRS * 300) == pytest.approx(cross_entropies(translator, PAIRS * 300), rel=0.03)

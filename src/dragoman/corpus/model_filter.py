@@ -1,10 +1,10 @@
 """Filtering of pairs by the scores that models give them.
 
 Without a threshold in the settings, one is found from mismatched pairs: sources with the targets of other pairs of
-similar length. Pairs that score no better than nearly all of those are dropped.
+similar length. It divides them from the real pairs with few errors.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,9 +17,9 @@ from dragoman.files import replacing
 from dragoman.progress_callback import Progress
 from dragoman.settings import RuleName
 
-MISMATCHED_PAIRS = 2000
-MISMATCHED_BELOW = 0.95
-"""Share of the mismatched pairs whose score is below the threshold."""
+MISMATCHED_PAIRS = 1000
+COST_OF_LOSS = 2.0
+"""Cost of losing a share of the real pairs, against that of keeping the same share of the mismatched ones."""
 LOWEST_SCORE = -1000.0
 _RANDOM_STREAM = 3
 
@@ -37,43 +37,58 @@ class PairScorer(Protocol):
         """Describes the models, to recognise a finished data set."""
 
     def score(self, pairs: TextPairs) -> Scores:
-        """The higher, the better."""
+        """The higher, the better. A score may depend on the other pairs."""
 
 
 def drop_low_scores(
     job: PreparationJob, keep: Sequence[Mask], scorer: PairScorer, progress: Progress
 ) -> tuple[list[RuleCount], float]:
     """Take the pairs with low scores out of `keep`; return their counts in each block, and the threshold."""
+    for block, mask in enumerate(keep):
+        _score_block(job, block, mask, scorer)
+        progress("Scoring pairs", block + 1, len(keep))
     given = job.settings.cleaning.min_score
     min_score = _find_threshold(job, keep, scorer) if given is None else given
     counts = []
     for block, mask in enumerate(keep):
-        pairs, positions, scores = load_pairs(job, block), np.flatnonzero(mask), _scores(job, block, mask, scorer)
+        pairs = load_pairs(job, block)
         counts.append(RuleCount())
-        for position in positions[scores < min_score].tolist():
+        for position in np.flatnonzero(mask)[np.load(job.scored(block)) < min_score].tolist():
             mask[position] = False
             counts[-1].add(*pairs[position])
-        progress("Scoring pairs", block + 1, len(keep))
     return counts, min_score
 
 
-def _scores(job: PreparationJob, block: int, keep: Mask, scorer: PairScorer) -> Scores:
-    """The scores of the kept pairs of a block, from its file if an earlier run has written it."""
+def _score_block(job: PreparationJob, block: int, keep: Mask, scorer: PairScorer) -> None:
+    """Write the scores of the kept pairs of a block, unless an earlier run has written them."""
     path = job.scored(block)
     if not path.exists():
         pairs = load_pairs(job, block)
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.save(file, scorer.score([pairs[position] for position in np.flatnonzero(keep)]))
-    scores: Scores = np.load(path)
-    return scores
 
 
 def _find_threshold(job: PreparationJob, keep: Sequence[Mask], scorer: PairScorer) -> float:
-    """The score that nearly all mismatched pairs are below."""
-    mismatched = mismatch(_sample(job, keep))
+    """The threshold for the scores of some pairs, and of the same pairs mismatched."""
+    share = MISMATCHED_PAIRS / max(1, sum(int(mask.sum()) for mask in keep))
+    sampled: list[tuple[float, tuple[str, str], float]] = []
+    for block, mask in enumerate(keep):
+        positions = np.flatnonzero(mask)
+        keys = random_keys(load_hashes(job, block)[positions], [job.settings.corpus.seed, _RANDOM_STREAM])
+        chosen = np.flatnonzero(keys < share)
+        pairs, scores = load_pairs(job, block), np.load(job.scored(block))
+        sampled += [(float(keys[i]), pairs[positions[i]], float(scores[i])) for i in chosen]
+    mismatched = mismatch([pair for _, pair, _ in sorted(sampled)])
     if not mismatched:
         return LOWEST_SCORE
-    return round(float(np.quantile(scorer.score(mismatched), MISMATCHED_BELOW)), 4)
+    return round(best_threshold([score for *_, score in sampled], scorer.score(mismatched).tolist()), 4)
+
+
+def best_threshold(real: Sequence[float], mismatched: Sequence[float]) -> float:
+    """The threshold with the lowest cost of mismatched pairs that are kept, and of real ones that are lost."""
+    candidates = np.unique([*real, *mismatched])
+    found, lost = (np.searchsorted(np.sort(scores), candidates) / len(scores) for scores in (mismatched, real))
+    return float(candidates[np.argmax(found - COST_OF_LOSS * lost)])
 
 
 def mismatch(pairs: TextPairs) -> TextPairs:
@@ -81,17 +96,3 @@ def mismatch(pairs: TextPairs) -> TextPairs:
     ordered = sorted(pairs, key=lambda pair: len(pair[1]))
     following = ordered[1:] + ordered[:1]
     return [(source, other) for (source, target), (_, other) in zip(ordered, following, strict=True) if target != other]
-
-
-def _sample(job: PreparationJob, keep: Sequence[Mask]) -> TextPairs:
-    """Pairs chosen by the hashes of their texts, in random order."""
-    share = MISMATCHED_PAIRS / max(1, sum(int(mask.sum()) for mask in keep))
-
-    def chosen() -> Iterator[tuple[float, tuple[str, str]]]:
-        for block, mask in enumerate(keep):
-            keys = random_keys(load_hashes(job, block), [job.settings.corpus.seed, _RANDOM_STREAM])
-            positions = np.flatnonzero(mask & (keys < share))
-            pairs = load_pairs(job, block) if len(positions) else []
-            yield from ((float(keys[position]), pairs[position]) for position in positions)
-
-    return [pair for _, pair in sorted(chosen())]

@@ -17,6 +17,7 @@ _MOJIBAKE = re.compile("[ÂÃ][\u0080-\u00bf\u2018-\u2122]|â€|\ufffd")
 _WORD = re.compile(r"[^\W\d_]{3,}")
 """Words that can show a copied text: numbers and very short words are often the same in two languages."""
 _LENGTH_SLACK = 10
+_CASE_LENGTH_SLACK = 2
 _MIN_COPYABLE_WORDS = 3
 _LETTERS_PER_WORD = 12
 """More than this on average means that words are not separated by spaces."""
@@ -56,13 +57,20 @@ class SplitText(NamedTuple):
 def copies_source(source: SplitText, target: SplitText, max_copied: float) -> bool:
     """True if more than `max_copied` of the words of the side with fewer words also occur on the other side.
 
-    Each word counts once, without case. Pairs of very few words are kept: they may be names.
+    Each word counts once, without case. Of very few words, which may be names, all must be equal. Equal sides are the
+    business of the rule `identical`.
     """
-    if 3 * len(source.distinct & target.distinct) < min(len(source.distinct), len(target.distinct)):
-        return False  # Punctuation and case change some words of a copy, not most of them.
+    if source.text == target.text:
+        return False
+    shares_words = 3 * len(source.distinct & target.distinct) >= min(len(source.distinct), len(target.distinct))
+    # Punctuation changes some words of a copy, not most of them. Case may change all, but not the length.
+    if not shares_words and abs(len(source.text) - len(target.text)) > _CASE_LENGTH_SLACK:
+        return False
     source_words, target_words = (set(_WORD.findall(side.text.casefold())) for side in (source, target))
     words = min(len(source_words), len(target_words))
-    return words >= _MIN_COPYABLE_WORDS and len(source_words & target_words) > max_copied * words
+    if words < _MIN_COPYABLE_WORDS:
+        return words > 0 and source_words == target_words
+    return len(source_words & target_words) > max_copied * words
 
 
 def repeats_itself(side: SplitText, max_repeated: float) -> bool:
