@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress
+from dragoman.synthetic_corpus import SyntheticCorpus, synthesize
 
 if TYPE_CHECKING:
     from dragoman.corpus.catalog import Corpus
@@ -25,6 +26,24 @@ if TYPE_CHECKING:
     from dragoman.insight.data_forecast import LearningCurve
     from dragoman.insight.report_content import ReportContent
     from dragoman.insight.run_result import RunResult
+
+__all__ = [
+    "PreparedData",
+    "Report",
+    "SyntheticCorpus",
+    "TrainedRun",
+    "compare",
+    "export",
+    "learning_curve",
+    "load",
+    "prepare",
+    "report",
+    "score",
+    "synthesize",
+    "train",
+    "translate",
+    "translate_files",
+]
 
 PathLike = str | Path
 Overrides = Mapping[str, Any] | Sequence[str]

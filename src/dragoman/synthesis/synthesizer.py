@@ -1,0 +1,197 @@
+"""Forward and back-translation of texts into a corpus: survey of the machines, translation, assembly."""
+
+import contextlib
+import hashlib
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dragoman.corpus.huggingface_folder import split_direction
+from dragoman.corpus.sources import Languages
+from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE as MODEL_DESCRIPTION_FILE
+from dragoman.decoding.ctranslate2_translator import is_ctranslate2_folder, override_settings
+from dragoman.decoding.length_rules import check_n_best
+from dragoman.decoding.model_choice import find_model
+from dragoman.errors import DragomanError, DragomanWarning
+from dragoman.files import locked, read_json
+from dragoman.launch.ssh import Machine, SshClient
+from dragoman.progress_callback import Progress
+from dragoman.settings import DecodingSettings, MoneySettings
+from dragoman.synthesis.coordinator import Coordinator, count_gpus
+from dragoman.synthesis.corpus_assembly import CorpusOptions, assemble
+from dragoman.synthesis.shard_queue import ShardQueue
+from dragoman.synthesis.shard_worker import folder_digest
+from dragoman.synthesis.synthesis_folder import SynthesisDescription, SynthesisFolder, check_same
+from dragoman.synthesis.synthesis_log import SynthesisLog
+from dragoman.synthesis.text_shards import TextSummary, check_texts, read_shards, summarize_texts
+from dragoman.synthesis.translation_job import DeviceKind, TranslationJob
+from dragoman.synthesis.worker_connection import EngineFiles
+
+SHARD_LINES: dict[DeviceKind, int] = {"cpu": 2048, "cuda": 16384}
+"""Lines of a shard: enough for full batches of similar lengths, few enough that little is lost with a machine."""
+_WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".model", ".spm"})
+_LOCAL = (Machine("localhost"),)
+
+
+@dataclass(frozen=True)
+class SynthesisRequest:
+    """The arguments of a synthesis."""
+
+    model: Path
+    texts: Sequence[Path]
+    out: Path
+    options: CorpusOptions = field(default_factory=CorpusOptions)
+    decoding: dict[str, Any] = field(default_factory=dict)
+    n_best: int = 1
+    sampling: dict[str, Any] | None = None
+    """Settings of `decoding.sampling`; None is beam search."""
+    device: DeviceKind | None = None
+    """Kind of devices that translate (default: GPUs if any machine has one)."""
+    machines: Sequence[Machine] = _LOCAL
+    client: SshClient = field(default_factory=SshClient)
+    shard_lines: int | None = None
+    money: MoneySettings = field(default_factory=MoneySettings)
+
+
+def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescription:
+    """Translate what is not translated yet, and write the corpus. The same request resumes after any interruption."""
+    check_texts(request.texts)
+    model = find_model(request.model)
+    folder = SynthesisFolder(request.out)
+    earlier = folder.read()
+    if earlier is None:
+        folder.check_unused()
+    request.out.mkdir(parents=True, exist_ok=True)
+    with _only_one(request.out):
+        texts = tuple(summarize_texts(request.texts, progress))
+        device = request.device or (earlier.job.device if earlier is not None else None)
+        device = device or choose_device(request)
+        engine = make_engine_folder(request, model, folder, device, is_new=earlier is None)
+        description = describe(request, model, engine, texts, device)
+        if earlier is None:
+            folder.write(description)
+        else:
+            check_same(request.out, description.differences(earlier))
+            description = replace(description, shard_lines=earlier.shard_lines)
+        folder.shards.open()
+        log = SynthesisLog(request.out, description, progress)
+        with contextlib.closing(log):
+            _translate(request, folder, description, engine, log)
+            started_at_s = time.monotonic()
+            made = assemble(folder, description, request.options, progress)
+            description = replace(description, corpus=made)
+            folder.write(description)
+            log.end(made, started_at_s)
+    _warn_of_mixture(description)
+    return description
+
+
+def check_sampling(sampling: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Settings of sampling with their defaults."""
+    if sampling is None:
+        return None
+    complete = {"temperature": 1.0, "top_k": 0, "seed": 1, **sampling}
+    if set(complete) != {"temperature", "top_k", "seed"}:
+        raise DragomanError(f"sampling has {', '.join(map(str, sampling))}: it takes temperature, top_k and seed.")
+    if complete["temperature"] <= 0 or complete["top_k"] < 0 or complete["seed"] < 0:
+        raise DragomanError(f"sampling {sampling}: the temperature must be above 0, top_k and seed 0 or more.")
+    return complete
+
+
+def choose_device(request: SynthesisRequest) -> DeviceKind:
+    """GPUs if any machine has one: others are slower by far, and would translate some lines otherwise."""
+    return "cuda" if any(count_gpus(request.machines, request.client).values()) else "cpu"
+
+
+def check_device(device: str | None) -> DeviceKind | None:
+    if device not in (None, *SHARD_LINES):
+        raise DragomanError(f"--device {device} is not known: use {' or '.join(SHARD_LINES)}.")
+    return device
+
+
+def _translate(
+    request: SynthesisRequest,
+    folder: SynthesisFolder,
+    description: SynthesisDescription,
+    engine: Path,
+    log: SynthesisLog,
+) -> None:
+    """Translate all shards that are not stored yet."""
+    finished = folder.shards.finished()
+    if len(finished) == description.shards:
+        return
+    log.start([machine.name for machine in request.machines], finished, request.money)
+    queue = ShardQueue(read_shards(request.texts, description.shard_lines, finished))
+    files = EngineFiles(engine, folder_digest(engine))
+    try:
+        Coordinator(request.machines, request.client, description.job, files, queue, folder.shards, log).run()
+    except BaseException:
+        log.end({}, 0.0)
+        raise
+
+
+@contextlib.contextmanager
+def _only_one(out: Path) -> Iterator[None]:
+    try:
+        with locked(out, wait=False):
+            yield
+    except BlockingIOError:
+        raise DragomanError(f"Another synthesis is writing to {out}: wait for it, or end it.") from None
+
+
+def make_engine_folder(
+    request: SynthesisRequest, model: Path, folder: SynthesisFolder, device: DeviceKind, *, is_new: bool
+) -> Path:
+    """The model as workers load it. A copy, because a run that goes on replaces its checkpoints.
+
+    GPUs search on torch, CPUs in int8 with CTranslate2. Samples are drawn on torch, where each line has its own noise.
+    """
+    if is_ctranslate2_folder(model):
+        if request.sampling is not None:
+            raise DragomanError(f"{request.model} is an export, which cannot sample: give the model it was made from.")
+        return model
+    if is_new or not folder.model.exists():
+        from dragoman.exporting.exporter import export
+
+        searches_in_int8 = device == "cpu" and request.sampling is None
+        export(model, folder.model, "ctranslate2" if searches_in_int8 else "safetensors", overwrite=True)
+    return folder.model
+
+
+def describe(
+    request: SynthesisRequest, model: Path, engine: Path, texts: tuple[TextSummary, ...], device: DeviceKind
+) -> SynthesisDescription:
+    content = read_json(engine / MODEL_DESCRIPTION_FILE)
+    decoding = override_settings(DecodingSettings(**content["decoding"]), request.decoding)
+    if request.sampling is None:
+        check_n_best(request.n_best, decoding)
+    job = TranslationJob(device, decoding.model_dump(), request.n_best, request.sampling)
+    shard_lines = request.shard_lines or SHARD_LINES[device]
+    languages = Languages(**content["languages"])
+    return SynthesisDescription(str(request.model), weights_digest(model), languages, texts, job, shard_lines)
+
+
+def weights_digest(model: Path) -> str:
+    """Hash of the weights and the tokenizer of a model, with its direction if one is stated."""
+    direction, folder = split_direction(model)
+    digest = hashlib.sha256((direction.direction if direction else "").encode())
+    for path in sorted(folder.iterdir()):
+        if path.suffix in _WEIGHT_SUFFIXES:
+            digest.update(path.name.encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _warn_of_mixture(description: SynthesisDescription) -> None:
+    machines = description.corpus["machines"]
+    if len(machines) > 1:
+        warnings.warn(
+            f"Different machines translated ({'; '.join(machines)}): they round differently, and other ones may "
+            "translate a few lines otherwise.",
+            DragomanWarning,
+            stacklevel=3,
+        )

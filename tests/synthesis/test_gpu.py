@@ -1,0 +1,26 @@
+"""Synthesis on a GPU: our own search and sampling, the same bytes each time."""
+
+from pathlib import Path
+
+import pytest
+
+from dragoman.pipeline import synthesize
+from dragoman.progress_callback import no_progress
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("sampling", [None, {"top_k": 10}])
+def test_two_syntheses_on_a_gpu_have_the_same_bytes(
+    models: Path, text: Path, tmp_path: Path, sampling: dict[str, int] | None
+) -> None:
+    made = [
+        synthesize(
+            models / "torch", text, tmp_path / name, device="cuda", sampling=sampling, shard_lines=30,
+            settings={"cleaning.rules": []}, progress=no_progress,
+        )
+        for name in ("first", "second")
+    ]  # fmt: skip
+    first, second = ([path.read_bytes() for path in corpus.files] for corpus in made)
+    assert first == second
+    assert all("torch" in machine for machine in made[0].description.corpus["machines"])
