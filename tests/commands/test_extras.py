@@ -23,6 +23,7 @@ ARGUMENTS = {
     "translate": "{folder} {folder}/text",
     "score": "{folder}/text --ref {folder}/text",
     "export": "{folder} --out {folder}/export",
+    "distill": "{folder} --data {folder} --out {folder}/student",
     "serve": "{folder}",
     "demo": "--out {folder}/text/demo",
     "doctor": "tiny training.steps=wrong",
@@ -32,7 +33,7 @@ ARGUMENTS = {
     "config": "tiny",
 }
 NEEDS = {
-    "train": {"train", "launch", "learning-curve", "demo", "doctor", "export", "inspect"},
+    "train": {"train", "launch", "learning-curve", "demo", "distill", "doctor", "export", "inspect"},
     "serve": {"serve", "watch"},
 }
 """Commands that need an extra whatever their arguments are."""
