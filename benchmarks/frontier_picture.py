@@ -36,9 +36,7 @@ def frontier(rows: Sequence[Mapping[str, Any]]) -> set[str]:
     return {
         row["name"]
         for row in rows
-        if not any(
-            other["parameters"] >= row["parameters"] and other["speedup"] > row["speedup"] for other in rows
-        )
+        if not any(other["parameters"] >= row["parameters"] and other["speedup"] > row["speedup"] for other in rows)
     }
 
 
@@ -52,8 +50,13 @@ def _y(speedup: float) -> float:
 
 def _axes() -> str:
     bottom, top, right = _y(0), _y(MAX_SPEEDUP), _x(MAX_MEGABYTES)
-    ticks = [f'<text x="{_x(value):.0f}" y="{bottom + 20:.0f}" text-anchor="middle">{value}</text>' for value in range(0, 21, 5)]
-    ticks += [f'<text x="{LEFT - 10}" y="{_y(value) + 4:.0f}" text-anchor="end">{value} x</text>' for value in range(0, 15, 2)]
+    ticks = [
+        f'<text x="{_x(value):.0f}" y="{bottom + 20:.0f}" text-anchor="middle">{value}</text>'
+        for value in range(0, 21, 5)
+    ]
+    ticks += [
+        f'<text x="{LEFT - 10}" y="{_y(value) + 4:.0f}" text-anchor="end">{value} x</text>' for value in range(0, 15, 2)
+    ]
     limits = (
         f'<path d="M{_x(LIMIT_MEGABYTES):.0f} {top:.0f}V{bottom:.0f}M{LEFT} {_y(LIMIT_SPEEDUP):.0f}H{right:.0f}" '
         'stroke="#b3261e" stroke-dasharray="5 5" fill="none"/>'

@@ -10,7 +10,7 @@ folder `synthetic` of a distillation, for the column BLEU; that takes a GPU. `--
 
     python -m benchmarks.student_frontier [--sentences 128] [--rounds 5] [--cells 8-1-256-1536-8k] [--corpora DIR]
     python -m benchmarks.student_frontier --picture docs/images/student-frontier.svg --results frontier.json
-    python -m benchmarks.student_frontier --train out/synthetic/corpus.en,out/synthetic/corpus.de --cells 8-1-256-1536-8k
+    python -m benchmarks.student_frontier --train corpus.en,corpus.de --cells 8-1-256-1536-8k
 """
 
 import argparse
@@ -18,6 +18,7 @@ import json
 import re
 import statistics
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -103,7 +104,8 @@ def measure(folder: Path, options: argparse.Namespace) -> list[FrontierCell]:
     architectures = {BASE: architecture_of(BASE), **{name: parse_cell(name) for name in options.cells}}
     vocabularies = {architecture.vocabulary for architecture in architectures.values()}
     tokenizers = train_tokenizers(vocabularies, folder, options.corpora)
-    exports, works = {}, {}
+    exports: dict[str, Path] = {}
+    works: dict[str, Callable[[], object]] = {}
     for name, architecture in architectures.items():
         tokenizer = tokenizers[architecture.vocabulary]
         description = ModelDescription(architecture, Languages("en", "de"), DecodingSettings(), tokenizer)

@@ -25,6 +25,7 @@ from dragoman.commands.prepare import prepare
 from dragoman.commands.report import report
 from dragoman.commands.score import score
 from dragoman.commands.serve import serve
+from dragoman.commands.synthesize import synthesize
 from dragoman.commands.train import train
 from dragoman.commands.translate import translate
 from dragoman.commands.typer_app import (
@@ -46,6 +47,7 @@ app.command(cls=CommandWithSettings)(with_quiet(train))
 app.command(context_settings={"allow_interspersed_args": False})(with_quiet(launch))
 app.command("learning-curve", cls=CommandWithSettings)(with_quiet(learning_curve))
 app.command(cls=CommandWithSettings)(with_quiet(translate))
+app.command(cls=CommandWithSettings)(with_quiet(synthesize))
 app.command()(with_quiet(score))
 app.command()(with_quiet(export))
 app.command(cls=CommandWithSettings)(with_quiet(distill))

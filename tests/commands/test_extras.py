@@ -21,6 +21,7 @@ ARGUMENTS = {
     "learning-curve": "tiny --data {folder} --out {folder}/runs",
     "launch": "--hosts localhost -- train tiny --data {folder} --out {folder}/run",
     "translate": "{folder} {folder}/text",
+    "synthesize": "{folder} {folder}/text --out {folder}/corpus",
     "score": "{folder}/text --ref {folder}/text",
     "export": "{folder} --out {folder}/export",
     "distill": "{folder} --data {folder} --out {folder}/student",

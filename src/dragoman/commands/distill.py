@@ -47,6 +47,9 @@ def distill(
     compare: Annotated[
         bool, typer.Option("--compare", help="Also train the same student without a teacher, and compare both.")
     ] = False,
+    hosts: Annotated[
+        str, typer.Option("--hosts", help="Machines that translate, as ssh knows them: a,b (default: this one).")
+    ] = "",
     workers: LocalWorkers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,8 +77,9 @@ def distill(
     try:
         with only_json(as_json):
             made = run_distillation(
-                teacher, data, out, recipe=recipe, text=text or (), settings=overrides or [], beam=beam, compare=compare,
-                workers=workers, on_part=lambda part: _announce(part, notes),
+                teacher, data, out, recipe=recipe, text=text or (), settings=overrides or [], beam=beam,
+                compare=compare, hosts=[hosts] if hosts else (), workers=workers,
+                on_part=lambda part: _announce(part, notes),
             )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None

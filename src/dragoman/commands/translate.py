@@ -74,7 +74,7 @@ def translate(
     from dragoman.decoding.glossary_search import GlossaryTranslator
     from dragoman.documents.file_translation import check_files
 
-    files, overrides = _split_arguments(arguments or [])
+    files, overrides = split_settings(arguments or [])
     sentences = files if out is None and all(map(_is_sentence, files)) else []
     if out is None:
         _check_text_files(() if sentences else files)
@@ -82,7 +82,7 @@ def translate(
         raise DragomanError("--n-best, --scores and --json have no effect on documents: leave them out.")
     else:
         check_files(files, out)
-    settings = _decoding_settings(overrides)
+    settings = decoding_settings(overrides)
     translator = pipeline.load(model, glossary=glossary, **settings)
     if out is not None:
         _translate_documents(translator, files, out)
@@ -96,7 +96,7 @@ def translate(
         show_terms(translator)
 
 
-def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_settings(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Files or sentences, and key=value settings."""
     overrides = [argument for argument in arguments if _SETTING.match(argument) and not _exists(argument)]
     return [argument for argument in arguments if argument not in overrides], overrides
@@ -135,7 +135,7 @@ def _translate_documents(translator: "LineTranslator", files: Sequence[str], out
         console.print(f"{escape(file)} is translated: {escape(str(path))}", highlight=False)
 
 
-def _decoding_settings(overrides: Sequence[str]) -> dict[str, Any]:
+def decoding_settings(overrides: Sequence[str]) -> dict[str, Any]:
     """The overridden decoding settings, validated before a model is read."""
     from dragoman.recipe import resolve
 

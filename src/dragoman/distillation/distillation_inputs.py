@@ -7,11 +7,11 @@ from typing import Any
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.decoding.model_choice import find_model
-from dragoman.distillation.kept_test_translations import weights_identity
 from dragoman.errors import DragomanError
 from dragoman.pipeline import Overrides
 from dragoman.recipe import Resolved, resolve
 from dragoman.settings import MoneySettings
+from dragoman.synthesis.synthesizer import weights_digest
 
 _SECTIONS = {"corpus", "cleaning", "tokenizer", "batch", "model", "optimizer", "schedule", "training", "decoding"}
 """Settings that change the student. The others may differ when a distillation is resumed."""
@@ -29,6 +29,8 @@ class DistillationInputs:
     overrides: Overrides
     beam: int | None
     """Beam of the teacher; None for its own."""
+    hosts: tuple[str, ...]
+    """Other machines that translate."""
     workers: int | None
 
     @cached_property
@@ -55,7 +57,7 @@ class DistillationInputs:
         """Everything that the student depends on, in a flat form, so that differences are short."""
         chosen = self.resolved.settings.model_dump(mode="json", include=_SECTIONS)
         return {
-            "teacher": weights_identity(Path(self.teacher)),
+            "teacher": weights_digest(find_model(Path(self.teacher))),
             "data": self.data.manifest.identity,
             "text": [[str(Path(path).resolve()), Path(path).stat().st_size] for path in self.text],
             "beam": self.beam,

@@ -42,10 +42,12 @@ class _PartBuilder:
     def synthetic(self) -> Part:
         inputs, out = self._inputs, self._folder.synthetic
         texts = [str(self._training_text()[0]), *inputs.text]
-        beam = "" if inputs.beam is None else f" --beam {inputs.beam}"
+        beam = "" if inputs.beam is None else f" decoding.beam={inputs.beam}"
 
         def make() -> None:
-            pipeline.synthesize(inputs.teacher, texts, out, beam=inputs.beam, progress=self._progress)
+            pipeline.synthesize(
+                inputs.teacher, texts, out, hosts=inputs.hosts, progress=self._progress, beam=inputs.beam
+            )
 
         command = f"dragoman synthesize {inputs.teacher} {' '.join(texts)} --out {out}{beam}"
         return Part("synthetic", out, command, make, ("data",))
@@ -106,7 +108,7 @@ class _PartBuilder:
 
     def _compare(self, parts: list[Part]) -> None:
         folder, inputs = self._folder, self._inputs
-        measured = QualityLedger(folder, Path(inputs.teacher), inputs.data, None, self._progress).measure()
+        measured = QualityLedger(folder, Path(inputs.teacher), inputs.data, self._progress).measure()
         records, money = folder.records(), inputs.resolved.settings.money
         made = [
             {

@@ -66,6 +66,7 @@ def distill(
     settings: Overrides = (),
     beam: int | None = None,
     compare: bool = False,
+    hosts: Sequence[str] = (),
     workers: int | None = None,
     on_part: Callable[[PartStart], None] | None = None,
     progress: Progress | None = None,
@@ -74,7 +75,8 @@ def distill(
 
     Each part is a folder in `out`. A part that is complete is skipped, one that was begun is resumed, and a folder
     `synthetic`, `data` or `run` that one has put there oneself is used as it is. With `compare`, the same student is
-    also trained on the original pairs. Validation and test set are those of the data set: real text, never synthetic.
+    also trained on the original pairs. `hosts` are other machines that translate. Validation and test set are those of
+    the data set: real text, never synthetic.
     """
     from dragoman.corpus.dataset import DataSet
     from dragoman.distillation.distillation_folder import DistillationFolder
@@ -84,7 +86,7 @@ def distill(
     folder = DistillationFolder(Path(out))
     with showing_progress(progress) as show:
         inputs = DistillationInputs(
-            str(teacher), DataSet(Path(data)), tuple(map(str, text)), recipe, settings, beam, workers
+            str(teacher), DataSet(Path(data)), tuple(map(str, text)), recipe, settings, beam, tuple(hosts), workers
         )
         return Distiller(folder, inputs, compare, show).run(on_part or (lambda _: None))
 

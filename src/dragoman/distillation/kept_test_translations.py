@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dragoman.corpus.huggingface_folder import split_direction
 from dragoman.decoding.line_translator import LineTranslator
 from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.translator_loading import load
 from dragoman.files import read_json, write_json
 from dragoman.progress_callback import Progress
-
-WEIGHT_SUFFIXES = (".bin", ".safetensors")
+from dragoman.synthesis.synthesizer import weights_digest
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class KeptTestTranslations:
 
     def of(self, system: str, model: Path, device: str | None = None, **decoding: Any) -> TestTranslations:
         """The translations by a model, with these decoding settings in place of its own."""
-        facts = {"weights": weights_identity(model), "decoding": decoding, "sources": list(self._sources)}
+        facts = {"weights": weights_digest(find_model(model)), "decoding": decoding, "sources": list(self._sources)}
         key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
         path = self._folder / f"{system.replace(' ', '-')}-{key}.json"
         if not path.exists():
@@ -51,15 +49,3 @@ class KeptTestTranslations:
             lines.append(translation.text)
             self._progress(f"Translating the test set: {system}", len(lines), len(self._sources))
         return lines, time.monotonic() - started_s
-
-
-def weights_identity(model: Path) -> str:
-    """A hash of the weights that a model is loaded from."""
-    _, folder = split_direction(find_model(model))
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        # Not the state of the optimizer, nor anything that two saved copies of a model may differ in.
-        if path.suffix in WEIGHT_SUFFIXES and not path.name.startswith(("optimizer", "trained")):
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()

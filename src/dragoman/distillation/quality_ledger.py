@@ -17,12 +17,14 @@ from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.one_core_speed import load_on_one_core, measure_words_per_s
 from dragoman.decoding.system_translations import EvaluationText
 from dragoman.distillation.distillation_folder import DistillationFolder
-from dragoman.distillation.kept_test_translations import KeptTestTranslations, TestTranslations, weights_identity
+from dragoman.distillation.kept_test_translations import KeptTestTranslations, TestTranslations
 from dragoman.distillation.size_variants import larger_students, measure_variants
 from dragoman.exporting.exporter import file_sizes
 from dragoman.model.model_folder import read_description
 from dragoman.number_format import percent, size
 from dragoman.progress_callback import Progress
+from dragoman.synthesis.synthesis_folder import SynthesisDescription, SynthesisFolder
+from dragoman.synthesis.synthesizer import weights_digest
 
 WIDE_BEAM = 4
 """Beam that a student with a smaller one is compared with."""
@@ -56,23 +58,13 @@ class LedgerRow:
     win_back: str
 
 
-@dataclass(frozen=True)
-class Writer:
-    """The teacher as it wrote the synthetic text: the model that was used, and its beam."""
-
-    model: Path
-    device: str
-    decoding: dict[str, Any]
-
-
 class QualityLedger:
     """Measures the systems of a distillation, and writes the ledger."""
 
-    def __init__(
-        self, folder: DistillationFolder, teacher: Path, data: DataSet, writer: Writer | None, progress: Progress
-    ) -> None:
-        self._folder, self._teacher, self._data, self._writer = folder, teacher, data, writer
-        self._progress = progress
+    def __init__(self, folder: DistillationFolder, teacher: Path, data: DataSet, progress: Progress) -> None:
+        self._folder, self._teacher, self._data, self._progress = folder, teacher, data, progress
+        self._synthesis = SynthesisFolder(folder.synthetic).read()
+        """None if the text was written elsewhere."""
         self.split = "test" if "test" in data.manifest.splits else "valid"
         self._text = EvaluationText.from_dataset(data.path, self.split)
         assert self._text.sources is not None
@@ -129,11 +121,9 @@ class QualityLedger:
         )  # fmt: skip
 
     def _translate(self) -> dict[str, TestTranslations]:
-        kept, writer = self._kept, self._writer
+        kept = self._kept
         made = {TEACHER: kept.of(TEACHER, self._teacher)}
-        made[WRITER] = (
-            made[TEACHER] if writer is None else kept.of(WRITER, writer.model, writer.device, **writer.decoding)
-        )
+        made[WRITER] = made[TEACHER] if self._synthesis is None else self._write_again(self._synthesis)
         wide = f"{STUDENT}, float32, beam {WIDE_BEAM}"
         made[f"{STUDENT}, float32"] = kept.of("student float32", self._float32, "cpu", beam=self._beam)
         made[wide] = kept.of("student float32", self._float32, "cpu", beam=WIDE_BEAM)
@@ -141,6 +131,12 @@ class QualityLedger:
             if name in self._int8:
                 made[name] = kept.of(name, self._int8[name], "cpu", beam=self._beam)
         return made
+
+    def _write_again(self, synthesis: SynthesisDescription) -> TestTranslations:
+        """The test set, translated as the synthetic text was."""
+        copy = SynthesisFolder(self._folder.synthetic).model
+        model = copy if copy.exists() else self._teacher
+        return self._kept.of(WRITER, model, synthesis.job.device, **synthesis.job.decoding)
 
     def _speeds(self) -> dict[str, float]:
         """Words a second on one core: of each int8 export, and of the student with a wider beam and in float32."""
@@ -153,8 +149,8 @@ class QualityLedger:
         return speeds
 
     def _price_of_text(self, translations: dict[str, TestTranslations]) -> str:
-        if self._writer is None:
-            return "nothing: the teacher wrote the text as it translates"
+        if self._synthesis is None:
+            return "not known: the text was written elsewhere"
         ratio = translations[TEACHER].seconds / translations[WRITER].seconds
         return f"synthesize as the teacher translates: {ratio:.1f} x the time"
 
@@ -185,7 +181,7 @@ class QualityLedger:
 
     def _export_once(self, model: Path, name: str, quantization: str) -> Path:
         """An export for the measurements, made again if the model has changed."""
-        path = self._folder.measurements / f"{name}-{weights_identity(model)[:12]}"
+        path = self._folder.measurements / f"{name}-{weights_digest(find_model(model))[:12]}"
         return path if path.exists() else pipeline.export(model, path, quantization=quantization)
 
 

@@ -5,8 +5,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from dragoman.errors import DragomanError
-from dragoman.files import read_json
+from dragoman.errors import DragomanError, write_remedy
+from dragoman.files import read_json, write_atomic
 from dragoman.number_format import count, size, span
 
 DISTILLATION_FILE = "distillation.json"
@@ -26,6 +26,10 @@ th, td { text-align: start; padding: .35rem 1rem .35rem 0; border-bottom: 1px so
 svg { width: 100%; height: auto; } text { font: 13px system-ui, sans-serif; fill: currentColor; }
 .loss { fill: var(--bar); } .gain { fill: var(--gain); } .axis, .interval { stroke: currentColor; }
 """
+
+
+def is_distillation(folder: Path) -> bool:
+    return (folder / DISTILLATION_FILE).is_file()
 
 
 def read_distillation(folder: Path) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def ledger_rows(content: Mapping[str, Any]) -> list[tuple[str, ...]]:
         "data and teacher", f"{teacher['bleu']:.1f}", "the upper bound",
         "a better teacher; `dragoman learning-curve` forecasts what more pairs would bring",
     )  # fmt: skip
-    rows = [first]
+    rows: list[tuple[str, ...]] = [first]
     for each in content["ledger"]:
         low, high = _signed(each["low"]), _signed(each["high"])
         rows.append((each["cause"], _signed(each["bleu"]), f"{low} to {high}", each["win_back"]))
@@ -92,6 +96,16 @@ def to_markdown(content: Mapping[str, Any]) -> str:
     return "\n".join([*lines, describe_measurement(content)]) + "\n"
 
 
+def write_page(content: Mapping[str, Any], path: Path) -> None:
+    """Write the page."""
+    try:
+        write_atomic(path, to_html(content))
+    except OSError as error:
+        raise DragomanError(
+            f"{path} cannot be written ({error.strerror}): {write_remedy(error.strerror)}, or choose another --out."
+        ) from None
+
+
 def to_html(content: Mapping[str, Any]) -> str:
     """The page, self-contained."""
     tables = [
@@ -100,12 +114,12 @@ def to_html(content: Mapping[str, Any]) -> str:
         + "</table>"
         for title, columns, rows in _tables(content)
     ]
-    name = escape(content["name"])
+    name, note = escape(content["name"]), escape(describe_measurement(content))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body><h1>{name}</h1><p>{escape(describe(content))}</p>"
-        f'{tables[0]}{tables[1]}{_chart(content["ledger"])}{tables[2]}<p class="note">{escape(describe_measurement(content))}</p>'
+        f'{tables[0]}{tables[1]}{_chart(content["ledger"])}{tables[2]}<p class="note">{note}</p>'
         "</body></html>\n"
     )
 
@@ -123,8 +137,8 @@ def describe_measurement(content: Mapping[str, Any]) -> str:
     chosen = " The student's checkpoint was chosen on the same set." if content["set"] == "valid" else ""
     return (
         f"{count(content['sentences'])} sentences of the {content['set']} set; intervals by paired bootstrap; "
-        f"{content['signature']}. The teacher's scores are those of the model as it was given, its size and speed those "
-        f"of its int8 export. Words are source words, per second of CPU time.{chosen}"
+        f"{content['signature']}. The teacher's scores are those of the model as it was given, its size and speed "
+        f"those of its int8 export. Words are source words, per second of CPU time.{chosen}"
     )
 
 

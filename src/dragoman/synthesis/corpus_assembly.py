@@ -1,0 +1,133 @@
+"""The corpus of a synthesis: all finished shards in order, without the pairs that rules drop."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from dragoman.files import replacing
+from dragoman.progress_callback import Progress
+from dragoman.synthesis.shard_store import ShardHeader
+from dragoman.synthesis.synthesis_folder import SynthesisDescription, SynthesisFolder
+
+EXAMPLES = 3
+"""Dropped pairs that are kept as examples of each rule: the first ones."""
+EMPTY = "empty"
+
+Keep = Callable[[str, str, float], str | None]
+"""The name of the rule that drops a pair of text, translation and score; None if it is kept."""
+
+
+def keep_all(text: str, translation: str, score: float) -> str | None:  # noqa: ARG001
+    """Drop nothing."""
+    return None
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """How a corpus is made of the translations."""
+
+    back: bool = False
+    """Back-translation: the synthetic side is the source."""
+    tag: str = ""
+    """Word in front of each synthetic sentence."""
+    keep: Keep = keep_all
+
+
+@dataclass
+class CorpusCounts:
+    """Lines, and pairs by what became of them."""
+
+    read_lines: int = 0
+    translated_pairs: int = 0
+    kept_pairs: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[tuple[str, str, float]]] = field(default_factory=dict)
+    shards_by_machine: Counter[str] = field(default_factory=Counter)
+    lines_by_host: Counter[str] = field(default_factory=Counter)
+
+    def add_shard(self, header: ShardHeader) -> None:
+        self.shards_by_machine[header.machine] += 1
+        self.lines_by_host[header.host] += header.lines
+
+    def add_dropped(self, rule: str, text: str, translation: str, score: float) -> None:
+        self.dropped[rule] += 1
+        examples = self.examples.setdefault(rule, [])
+        if len(examples) < EXAMPLES:
+            examples.append((text, translation, score))
+
+
+class _HashedFile:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, text: str) -> None:
+        content = f"{text}\n".encode()
+        self._file.write(content)
+        self._digest.update(content)
+        self.size_bytes += len(content)
+
+    def summary(self) -> dict[str, Any]:
+        return {"size_bytes": self.size_bytes, "sha256": self._digest.hexdigest()}
+
+
+def assemble(
+    folder: SynthesisFolder, description: SynthesisDescription, options: CorpusOptions, progress: Progress
+) -> dict[str, Any]:
+    """Write both sides of the corpus. Returns its description."""
+    languages = description.languages
+    paths = [folder.corpus_file(language) for language in (languages.source, languages.target)]
+    counts = CorpusCounts()
+    with ExitStack() as stack:
+        drafts = [stack.enter_context(replacing(path)) for path in paths]
+        texts, translations = (_HashedFile(stack.enter_context(draft.open("wb"))) for draft in drafts)
+        for text, translation in _kept_pairs(folder, description, options, counts, progress):
+            texts.write(text)
+            translations.write(translation)
+    direction = languages.reversed if options.back else languages
+    files = {path.name: file.summary() for path, file in zip(paths, (texts, translations), strict=True)}
+    return {
+        "source": direction.source,
+        "target": direction.target,
+        "synthetic": languages.target,
+        "tag": options.tag,
+        "read_lines": counts.read_lines,
+        "translated_pairs": counts.translated_pairs,
+        "kept_pairs": counts.kept_pairs,
+        "dropped": {
+            rule: {"pairs": pairs, "examples": counts.examples[rule]} for rule, pairs in counts.dropped.most_common()
+        },
+        "files": files,
+        "machines": dict(counts.shards_by_machine),
+        "hosts": dict(counts.lines_by_host),
+    }
+
+
+def _kept_pairs(
+    folder: SynthesisFolder,
+    description: SynthesisDescription,
+    options: CorpusOptions,
+    counts: CorpusCounts,
+    progress: Progress,
+) -> Iterator[tuple[str, str]]:
+    tag = f"{options.tag} " if options.tag else ""
+    for number in range(description.shards):
+        header, lines = folder.shards.read(number)
+        counts.add_shard(header)
+        for text, candidates in lines:
+            counts.read_lines += 1
+            for candidate in candidates:
+                counts.translated_pairs += 1
+                translation, score = candidate.text, candidate.score
+                is_empty = not translation or not text.strip()
+                rule = EMPTY if is_empty else options.keep(text, translation, score)
+                if rule is None:
+                    counts.kept_pairs += 1
+                    yield text, tag + translation
+                else:
+                    counts.add_dropped(rule, text, translation, score)
+        progress("Writing the corpus", counts.read_lines, description.lines)

@@ -1,0 +1,81 @@
+"""Finished shards on disk: one compressed file each, written atomically, so that none is ever translated again.
+
+A file holds a line of JSON about the shard, and one for each line of the text: `[line, [[score, translation], ...]]`.
+Scores and all candidates are kept: with other filters, or another tag, a corpus is made again without a translation.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import zstandard
+
+from dragoman.decoding.line_translator import Candidate
+from dragoman.errors import DragomanError
+from dragoman.files import remove_drafts, write_atomic
+
+SCORE_DIGITS = 4
+_SUFFIX = ".jsonl.zst"
+
+
+@dataclass(frozen=True)
+class ShardHeader:
+    """Where and how a shard was translated."""
+
+    number: int
+    first_line: int
+    lines: int
+    host: str
+    machine: str
+    """Engine and processor. The same lines have the same translations on equal ones."""
+    translating_s: float
+
+
+TranslatedLine = tuple[str, list[Candidate]]
+
+
+def pack_shard(header: ShardHeader, translated: list[TranslatedLine]) -> bytes:
+    """The content of a shard's file."""
+    lines = [json.dumps(asdict(header))]
+    for text, candidates in translated:
+        scored = [[round(candidate.score, SCORE_DIGITS), candidate.text] for candidate in candidates]
+        lines.append(json.dumps([text, scored], ensure_ascii=False))
+    content = "".join(f"{line}\n" for line in lines).encode()
+    return zstandard.ZstdCompressor(write_checksum=True).compress(content)
+
+
+class ShardStore:
+    """The folder of finished shards."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open(self) -> None:
+        """Create the folder, and remove what a killed process left. Only for the process that writes there."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        remove_drafts(self._folder)
+
+    def finished(self) -> set[int]:
+        return {int(path.name.removesuffix(_SUFFIX)) for path in self._folder.glob(f"*{_SUFFIX}")}
+
+    def write(self, number: int, content: bytes) -> None:
+        write_atomic(self._path(number), content)
+
+    def read(self, number: int) -> tuple[ShardHeader, Iterator[TranslatedLine]]:
+        path = self._path(number)
+        try:
+            content = zstandard.ZstdDecompressor().decompress(path.read_bytes())
+            first, *lines = content.decode().removesuffix("\n").split("\n")
+            header = ShardHeader(**json.loads(first))
+        except (zstandard.ZstdError, ValueError, TypeError):
+            raise DragomanError(f"{path} is damaged: remove it, and run the same command again.") from None
+        return header, map(_parse_line, lines)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:08d}{_SUFFIX}"
+
+
+def _parse_line(line: str) -> TranslatedLine:
+    text, scored = json.loads(line)
+    return text, [Candidate(translation, score) for score, translation in scored]

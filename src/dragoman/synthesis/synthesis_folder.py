@@ -1,0 +1,104 @@
+"""The folder of a synthesis, and the description by which a later start knows what was translated, and how."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dragoman.corpus.sources import Languages
+from dragoman.errors import DragomanError
+from dragoman.files import read_json, write_json
+from dragoman.synthesis.shard_store import ShardStore
+from dragoman.synthesis.text_shards import TextSummary, count_shards
+from dragoman.synthesis.translation_job import TranslationJob
+
+DESCRIPTION_FILE = "synthesis.json"
+MODEL_FOLDER = "model"
+
+
+@dataclass(frozen=True)
+class SynthesisDescription:
+    """Everything that decides the translations."""
+
+    model: str
+    """Path, as it was given."""
+    weights: str
+    """Hash of the model's weights."""
+    languages: Languages
+    """Of the model."""
+    texts: tuple[TextSummary, ...]
+    job: TranslationJob
+    shard_lines: int
+    corpus: dict[str, Any] = field(default_factory=dict)
+    """The corpus that was made last: files, counts, dropped pairs, machines. Empty until it is complete."""
+
+    @property
+    def lines(self) -> int:
+        return sum(text.lines for text in self.texts)
+
+    @property
+    def shards(self) -> int:
+        return count_shards(self.lines, self.shard_lines)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "SynthesisDescription":
+        return cls(**{
+            **content,
+            "languages": Languages(**content["languages"]),
+            "texts": tuple(TextSummary(**text) for text in content["texts"]),
+            "job": TranslationJob(**content["job"]),
+        })  # fmt: skip
+
+    def differences(self, other: "SynthesisDescription") -> list[str]:
+        """What makes the translations of another synthesis different ones. Names of files do not."""
+        hashes = ([(text.lines, text.sha256) for text in each.texts] for each in (self, other))
+        pairs = {
+            "model": (self.weights, other.weights),
+            "texts": tuple(hashes),
+            "languages": (self.languages, other.languages),
+            "device": (self.job.device, other.job.device),
+            "n-best": (self.job.n_best, other.job.n_best),
+            "decoding settings": (self.job.decoding, other.job.decoding),
+        }
+        return [name for name, (mine, theirs) in pairs.items() if mine != theirs]
+
+
+class SynthesisFolder:
+    """Paths of a synthesis, and its description."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.shards = ShardStore(path / "shards")
+        self.model = path / MODEL_FOLDER
+
+    def read(self) -> SynthesisDescription | None:
+        """The description; None if nothing was begun here."""
+        if not (self.path / DESCRIPTION_FILE).exists():
+            return None
+        try:
+            return SynthesisDescription.from_json(read_json(self.path / DESCRIPTION_FILE))
+        except (KeyError, TypeError) as error:
+            raise DragomanError(
+                f"{self.path / DESCRIPTION_FILE} does not describe a synthesis ({error}): choose another --out."
+            ) from None
+
+    def write(self, description: SynthesisDescription) -> None:
+        write_json(self.path / DESCRIPTION_FILE, description.as_json())
+
+    def check_unused(self) -> None:
+        """Raise an error if the folder has other files than the beginning of a synthesis."""
+        if self.path.exists() and any(path != self.model and path.name[0] != "." for path in self.path.iterdir()):
+            raise DragomanError(f"{self.path} has other files in it: choose another --out.")
+
+    def corpus_file(self, language: str) -> Path:
+        return self.path / f"corpus.{language}"
+
+
+def check_same(path: Path, differences: Sequence[str]) -> None:
+    if differences:
+        raise DragomanError(
+            f"{path} was made with another {' and another '.join(differences)}: choose another --out, or remove it."
+        )

@@ -1,0 +1,31 @@
+"""The translation that all workers of a synthesis do, and the machine that does it."""
+
+import platform
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+DeviceKind = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class TranslationJob:
+    """Everything that decides the translation of a line, apart from the model and the machine."""
+
+    device: DeviceKind
+    decoding: dict[str, Any]
+    """Decoding settings that differ from the model's."""
+    n_best: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def describe_cpu() -> str:
+    """The processor and its widest vector instructions, by which libraries choose their code."""
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    name = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    flags = set((re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE) or ["", ""])[1].split())
+    widest = next((flag for flag in ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx") if flag in flags), "")
+    return " ".join(filter(None, (name[1] if name else platform.machine(), widest)))

@@ -1,0 +1,118 @@
+"""Synthesis on one machine: every line exactly once, the same bytes however often it was killed."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dragoman.decoding.translator_loading import load
+from dragoman.errors import DragomanError
+from dragoman.pipeline import SyntheticCorpus, prepare
+from dragoman.pipeline import synthesize as synthesize_corpus
+from dragoman.progress_callback import no_progress
+from dragoman.synthesis.corpus_assembly import CorpusOptions
+from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
+
+from .conftest import LINES
+
+PYTHON = [sys.executable, "-c"]
+SYNTHESIZE = """
+import sys
+from pathlib import Path
+from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
+model, text, out = map(Path, sys.argv[1:])
+synthesize(SynthesisRequest(model, [text], out, shard_lines=3), lambda *progress: None)
+"""
+
+
+def read_corpus(out: Path) -> tuple[bytes, bytes]:
+    return (out / "corpus.en").read_bytes(), (out / "corpus.de").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "text.en").write_bytes("".join(f"{line}\n" for line in LINES).encode())
+    synthesize(SynthesisRequest(models / "int8", [folder / "text.en"], folder / "out", shard_lines=3), no_progress)
+    return folder / "out"
+
+
+def test_the_corpus_is_the_text_and_its_translation(models: Path, undisturbed: Path) -> None:
+    sides = [side.decode().removesuffix("\n").split("\n") for side in read_corpus(undisturbed)]
+    translations = load(models / "int8").translate(LINES)
+    pairs = [pair for pair in zip(LINES, translations, strict=True) if all(pair)]
+    assert list(zip(*sides, strict=True)) == pairs
+
+
+def test_a_synthesis_that_is_killed_again_and_again_ends_with_the_same_bytes(
+    models: Path, text: Path, tmp_path: Path, undisturbed: Path
+) -> None:
+    out, victims = tmp_path / "out", ["worker", "coordinator"]
+    command = [*PYTHON, SYNTHESIZE, str(models / "int8"), str(text), str(out)]
+    process = subprocess.Popen(command)
+    while process.poll() is None:
+        workers = psutil.Process(process.pid).children()
+        if victims and workers and len(list(out.glob("shards/*.zst"))) > 10 * (2 - len(victims)):
+            if victims.pop(0) == "worker":
+                workers[0].kill()
+            else:
+                process.kill()
+                process.wait()
+                _, alive = psutil.wait_procs(workers, timeout=60)
+                assert not alive
+                process = subprocess.Popen(command)
+        time.sleep(0.005)
+    assert (process.returncode, victims) == (0, [])
+    assert read_corpus(out) == read_corpus(undisturbed)
+
+
+def test_a_model_in_training_is_exported_and_its_copy_resumes(models: Path, text: Path, tmp_path: Path) -> None:
+    """Back-translation with two candidates, a tag, and a rule; then the same translations with other options."""
+
+    def keep(source: str, target: str, score: float) -> str | None:
+        return "teacher" if "teacher" in source else None
+
+    corpus = synthesize_corpus(
+        models / "torch", text, tmp_path / "out", back=True, tag="<BT>", n_best=2, keep=keep, progress=no_progress
+    )
+    made = corpus.description.corpus
+    assert corpus.files == (tmp_path / "out" / "corpus.de", tmp_path / "out" / "corpus.en")
+    synthetic, real = (path.read_text().split("\n")[:-1] for path in corpus.files)
+    assert len(synthetic) == len(real) == made["kept_pairs"]
+    assert all(line.startswith("<BT> ") for line in synthetic)
+    assert max(map(real.count, real)) >= 2
+    dropped = {rule: entry["pairs"] for rule, entry in made["dropped"].items()}
+    assert dropped["empty"] == 1
+    assert dropped["teacher"] > 0
+    assert made["kept_pairs"] + sum(dropped.values()) == made["translated_pairs"]
+    assert all("teacher" in source for source, _, _ in made["dropped"]["teacher"]["examples"])
+
+    shard = tmp_path / "out" / "shards" / "00000000.jsonl.zst"
+    written_at_s = shard.stat().st_mtime_ns
+    again = synthesize_corpus(models / "torch", text, tmp_path / "out", n_best=2, progress=no_progress)
+    assert shard.stat().st_mtime_ns == written_at_s
+    assert again.files == corpus.files[::-1]
+    assert again.description.corpus["kept_pairs"] == made["translated_pairs"] - 1
+    _check_other_request_is_refused(models, text, again)
+
+
+def _check_other_request_is_refused(models: Path, text: Path, corpus: SyntheticCorpus) -> None:
+    text.write_text("Another text.\n")
+    with pytest.raises(DragomanError, match="was made with another texts and another n-best and another decoding"):
+        synthesize_corpus(models / "torch", text, corpus.path, beam=3, progress=no_progress)
+
+
+def test_the_corpus_can_be_prepared(undisturbed: Path, tmp_path: Path) -> None:
+    files = [undisturbed / "corpus.en", undisturbed / "corpus.de"]
+    prepared = prepare(files, tmp_path / "data", workers=1, progress=no_progress)
+    assert prepared.dataset.manifest.languages.direction == "en-de"
+
+
+def test_a_folder_with_other_files_is_not_used(models: Path, text: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "letter.txt").touch()
+    with pytest.raises(DragomanError, match="has other files in it"):
+        synthesize(SynthesisRequest(models / "int8", [text], tmp_path / "out", CorpusOptions()), no_progress)
