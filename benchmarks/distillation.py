@@ -13,6 +13,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.command_line import dragoman_output, make_parser, run_dragoman
 from benchmarks.corpora import CORPORA, EUROPARL, MULTI30K, NEWSTEST, read_split
@@ -79,7 +80,7 @@ def steps(count: int) -> list[str]:
             f"schedule.warmup_steps={min(500, count // 10)}"]  # fmt: skip
 
 
-def figures(result: dict) -> Iterator[Figure]:
+def figures(result: dict[str, Any]) -> Iterator[Figure]:
     systems = {system["name"]: system for system in result["systems"]}
     teacher, student = systems["teacher"], systems["student"]
     for name, system in systems.items():

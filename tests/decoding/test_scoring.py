@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.decoding.scoring import compare, score
+from dragoman.decoding.scoring import compare, gain, score
 from dragoman.errors import DragomanError
 
 REFERENCES = ["The cat is on the mat.", "Hello world, my friend!", "The dog ran away very quickly today."] * 8
@@ -55,6 +55,17 @@ def test_a_system_does_not_differ_significantly_from_itself() -> None:
     same = compare(GOOD, GOOD, REFERENCES, resamples=100)
     assert not same.bleu.significant
     assert same.bleu.gain == 0
+
+
+def test_a_gain_is_that_of_the_comparison_and_lies_in_its_interval() -> None:
+    references = [f"The house number {number} is as old as the tree beside it ." for number in range(60)]
+    worse = [line.replace("old", "new") if number % 3 else line for number, line in enumerate(references)]
+    found, compared = gain(worse, references, references), compare(worse, references, references).bleu
+    assert found.bleu == pytest.approx(compared.gain)
+    assert found.low < found.bleu < found.high
+    assert found.significant
+    assert gain(worse, worse, references) == type(found)(0.0, 0.0, 0.0)
+    assert not gain(worse, worse, references).significant
 
 
 @pytest.mark.parametrize(("language", "tokenizer"), [("de", "13a"), (None, "13a"), ("zh", "zh"), ("zh-TW", "zh")])

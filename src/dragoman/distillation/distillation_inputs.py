@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.sources import Languages
+from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
 from dragoman.decoding.model_choice import find_model
 from dragoman.errors import DragomanError
+from dragoman.files import read_json
 from dragoman.pipeline import Overrides
 from dragoman.recipe import Resolved, resolve
 from dragoman.settings import MoneySettings
@@ -47,11 +50,23 @@ class DistillationInputs:
         if self.resolved.settings.model.qk_norm:
             problems.append("model.qk_norm = true cannot be exported to CTranslate2: leave it out.")
         try:
-            find_model(Path(self.teacher))
+            problems += self._check_languages(find_model(Path(self.teacher)))
         except DragomanError as error:
             problems.append(str(error))
         if problems:
             raise DragomanError("\n  ".join(problems))
+
+    def _check_languages(self, teacher: Path) -> list[str]:
+        """A model of transformers is left out: a direction may be stated for it, or it may have many."""
+        if not (teacher / DESCRIPTION_FILE).exists():
+            return []
+        languages = Languages(**read_json(teacher / DESCRIPTION_FILE)["languages"])
+        if languages == self.data.languages:
+            return []
+        return [
+            f"{self.teacher} translates {languages.direction}, and {self.data.path} is "
+            f"{self.data.languages.direction}: choose a teacher or a data set of the same direction."
+        ]
 
     def job(self) -> dict[str, Any]:
         """Everything that the student depends on, in a flat form, so that differences are short."""

@@ -136,7 +136,8 @@ class QualityLedger:
         """The test set, translated as the synthetic text was."""
         copy = SynthesisFolder(self._folder.synthetic).model
         model = copy if copy.exists() else self._teacher
-        return self._kept.of(WRITER, model, synthesis.job.device, **synthesis.job.decoding)
+        device = "cpu" if synthesis.job.device == "cpu" else None  # The GPU may have been another machine's.
+        return self._kept.of(WRITER, model, device, **synthesis.job.decoding)
 
     def _speeds(self) -> dict[str, float]:
         """Words a second on one core: of each int8 export, and of the student with a wider beam and in float32."""
