@@ -26,7 +26,15 @@ from .system.hosts import missing_programs, missing_requirements
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 GROUPS = {
     # Each starts several workers: two such modules at the same time would compete for the CPU cores.
-    "hosts": ("test_doctor", "test_elastic", "test_elastic_trackers", "test_hosts", "test_launch", "test_run_folders"),
+    "hosts": (
+        "test_doctor",
+        "test_elastic",
+        "test_elastic_trackers",
+        "test_hosts",
+        "test_launch",
+        "test_run_folders",
+        "test_synthesis",
+    ),
     "browser": ("test_translate_page", "test_watch"),
 }
 """Modules in tests/system that run one after the other. All other modules may run in parallel."""

@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import fields
 
+import dragoman.synthesis_events  # noqa: F401 (its events are kinds, too)
 from dragoman.events import Event
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress
+from dragoman.synthetic_corpus import SyntheticCorpus, synthesize
 
 if TYPE_CHECKING:
     from dragoman.corpus.catalog import Corpus
@@ -25,8 +26,24 @@ if TYPE_CHECKING:
     from dragoman.insight.data_forecast import LearningCurve
     from dragoman.insight.report_content import ReportContent
     from dragoman.insight.run_result import RunResult
-    from dragoman.synthesis.corpus_assembly import Keep
-    from dragoman.synthesis.synthesis_folder import SynthesisDescription
+
+__all__ = [
+    "PreparedData",
+    "Report",
+    "SyntheticCorpus",
+    "TrainedRun",
+    "compare",
+    "export",
+    "learning_curve",
+    "load",
+    "prepare",
+    "report",
+    "score",
+    "synthesize",
+    "train",
+    "translate",
+    "translate_files",
+]
 
 PathLike = str | Path
 Overrides = Mapping[str, Any] | Sequence[str]
@@ -228,57 +245,6 @@ def translate_files(
     translator = load(model) if isinstance(model, str | Path) else model
     with showing_progress(progress) as show:
         return [path for _, path in translate_documents(translator, names, Path(out), show)]
-
-
-@dataclass(frozen=True)
-class SyntheticCorpus:
-    """Two aligned files of a text and its translation, and how they were made."""
-
-    path: Path
-    description: "SynthesisDescription"
-    """The content of `synthesis.json`: model, settings, texts, counts, machines."""
-
-    @property
-    def files(self) -> tuple[Path, Path]:
-        """The source and the target side, for `prepare`."""
-        made = self.description.corpus
-        return self.path / f"corpus.{made['source']}", self.path / f"corpus.{made['target']}"
-
-
-def synthesize(
-    model: PathLike,
-    texts: PathLike | Sequence[PathLike],
-    out: PathLike,
-    *,
-    back: bool = False,
-    tag: str = "",
-    n_best: int = 1,
-    keep: "Keep | None" = None,
-    device: str | None = None,
-    hosts: Sequence[str] = (),
-    progress: Progress | None = None,
-    **decoding: Any,
-) -> SyntheticCorpus:
-    """Translate texts of any size into a corpus at `out`, every line once. The same call resumes if interrupted.
-
-    With `back`, the translation is the source side of the corpus; `tag` is a word in front of each translation. `keep`
-    returns the name of the rule that drops a text, translation and score, or None. `hosts` are other machines that ssh
-    knows. `decoding` changes settings such as `beam=8`.
-    """
-    from dragoman.launch.ssh import parse_hosts
-    from dragoman.synthesis.corpus_assembly import CorpusOptions, keep_all
-    from dragoman.synthesis.synthesizer import SynthesisRequest, check_device
-    from dragoman.synthesis.synthesizer import synthesize as synthesize_corpus
-    from dragoman.terminal import showing_progress
-
-    paths = [texts] if isinstance(texts, str | Path) else texts
-    request = SynthesisRequest(
-        Path(model), [Path(path) for path in paths], Path(out), CorpusOptions(back, tag, keep or keep_all),
-        {name: value for name, value in decoding.items() if value is not None}, n_best, check_device(device),
-        parse_hosts(",".join(hosts) or "localhost"),
-    )  # fmt: skip
-    with showing_progress(progress) as show:
-        return SyntheticCorpus(Path(out), synthesize_corpus(request, show))
 
 
 def score(

@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dragoman.decoding.sampling import LineSampler, SamplingSettings
+from dragoman.decoding.translator import Translator
 from dragoman.decoding.translator_loading import load
 from dragoman.errors import DragomanError
 from dragoman.pipeline import SyntheticCorpus, prepare
@@ -16,7 +18,7 @@ from dragoman.progress_callback import no_progress
 from dragoman.synthesis.corpus_assembly import CorpusOptions
 from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
 
-from .conftest import LINES
+from ..synthesis_models import LINES
 
 PYTHON = [sys.executable, "-c"]
 SYNTHESIZE = """
@@ -116,3 +118,16 @@ def test_a_folder_with_other_files_is_not_used(models: Path, text: Path, tmp_pat
     (tmp_path / "out" / "letter.txt").touch()
     with pytest.raises(DragomanError, match="has other files in it"):
         synthesize(SynthesisRequest(models / "int8", [text], tmp_path / "out", CorpusOptions()), no_progress)
+
+
+def test_samples_belong_to_their_lines_however_the_text_is_divided(models: Path, text: Path, tmp_path: Path) -> None:
+    synthesize_corpus(
+        models / "torch", text, tmp_path / "out", sampling={"top_k": 5}, shard_lines=17, progress=no_progress
+    )
+    translator = load(models / "torch", "cpu")
+    assert isinstance(translator, Translator)
+    drawn = LineSampler(translator, SamplingSettings(top_k=5)).sample(LINES, 0, 1)
+    texts = [candidates[0].text for candidates in drawn]
+    assert read_corpus(tmp_path / "out")[1].decode() == "".join(f"{each}\n" for each in texts if each)
+    with pytest.raises(DragomanError, match="is an export, which cannot sample"):
+        synthesize_corpus(models / "int8", text, tmp_path / "export", sampling={}, progress=no_progress)

@@ -37,7 +37,10 @@ ROUGH = " (rough: --quick)"
 def doctor(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECIPE] [key=value]...", help=f"Recipe and settings (default: {DEFAULT_RECIPE})."),
+        typer.Argument(
+            metavar="[RECIPE | MODEL TEXT...] [key=value]...",
+            help=f"Recipe (default: {DEFAULT_RECIPE}), or model and texts of a synthesis; settings.",
+        ),
     ] = None,
     hosts: Annotated[
         str, typer.Option("--hosts", help="Machines to measure, as for launch (default: this one).", show_default=False)
@@ -60,6 +63,8 @@ def doctor(
 ) -> None:
     """Benchmark machines and the links between them, and estimate time, memory, cost and limits of a run.
 
+    With a model and texts, estimate time and cost of `dragoman synthesize`: all machines translate for some seconds.
+
     Trains for a few seconds as the run will. Takes under a minute; on a GPU about a minute more if the model was not
     compiled there before. With --quick a few seconds, for a rough estimate. The exit code is 1 if the plan is not
     sensible: if most of each step would be communication, or one machine alone would be faster.
@@ -71,12 +76,20 @@ def doctor(
         dragoman doctor --hosts a,b transformer-base --data data/wmt16
 
         dragoman doctor --hosts a,b transformer-base --what-if link=1gbit --what-if hosts=4,exchange=bf16
+
+        dragoman doctor --hosts a,b runs/en-de news.en.xz 'money.price_per_hour=[2.1]'
     """
     from dragoman.corpus.data_mixture import open_data
     from dragoman.doctor.measure_and_estimate import assess, benchmark_request
     from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.recipe import resolve
 
+    if len(words := [word for word in arguments or [] if "=" not in word]) > 1:
+        from dragoman.commands.synthesis_estimate_table import estimate
+
+        settings_given = [word for word in arguments or [] if "=" in word]
+        estimate(words[0], words[1:], settings_given, hosts, SshClient(ssh_config, python), as_json=as_json)
+        return
     named, overrides = split_arguments(arguments or [])
     recipe = named or DEFAULT_RECIPE
     settings = resolve(recipe, overrides).settings

@@ -1,13 +1,24 @@
 """`dragoman synthesize`: texts to a synthetic corpus."""
 
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dragoman import pipeline
 from dragoman.commands.next_commands import show_next_commands
-from dragoman.commands.typer_app import AsJson, InterruptedByUserError, escape, open_console, print_json
+from dragoman.commands.typer_app import (
+    AsJson,
+    InterruptedByUserError,
+    RemotePython,
+    SshConfig,
+    escape,
+    open_console,
+    print_json,
+)
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
@@ -36,11 +47,22 @@ def synthesize(
     ] = False,
     tag: Annotated[str, typer.Option("--tag", help='Word in front of each translation, such as "<BT>".')] = "",
     n_best: Annotated[int, typer.Option("--n-best", min=1, max=100, help="Translations per line.")] = 1,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching the best.")] = False,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.01, max=100, help="Of --sample: below 1, likely words more often.")
+    ] = 1.0,
+    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Of --sample: likeliest tokens; 0 is all.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of --sample: another one, other translations.")] = 1,
     hosts: Annotated[
         str, typer.Option("--hosts", help="Machines as ssh knows them: a,b,user@c (default: this one).")
     ] = "",
     device: Annotated[
         str | None, typer.Option("--device", help="cpu or cuda (default: GPUs if any machine has one).")
+    ] = None,
+    ssh_config: SshConfig = None,
+    python: RemotePython = sys.executable,
+    shard_lines: Annotated[
+        int | None, typer.Option("--shard-lines", min=1, help="Lines that a machine takes at a time.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -57,15 +79,18 @@ def synthesize(
 
         dragoman synthesize runs/en-de news.en --hosts localhost,big,user@other --out data/news decoding.beam=8
     """
-    from dragoman.commands.translate import decoding_settings, split_settings
+    from dragoman.commands.translate import split_settings
 
     files, overrides = split_settings(texts)
+    prices, decoding = split_prices(overrides)
     if not files:
         raise DragomanError("synthesize needs a text, for example `dragoman synthesize MODEL news.en --out data/news`.")
     try:
         corpus = pipeline.synthesize(
-            model, files, out, back=back, tag=tag, n_best=n_best, device=device, hosts=[hosts] if hosts else (),
-            **decoding_settings(overrides),
+            model, files, out, back=back, tag=tag, n_best=n_best, device=device,
+            sampling={"temperature": temperature, "top_k": top_k, "seed": seed} if sample else None,
+            hosts=[hosts] if hosts else (), ssh_config=ssh_config, python=python, shard_lines=shard_lines,
+            settings=prices, **decoding,
         )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
@@ -75,7 +100,16 @@ def synthesize(
         _show_result(corpus, open_console(optional=True))
 
 
+def split_prices(overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Settings of prices, and the decoding settings."""
+    from dragoman.commands.translate import decoding_settings
+
+    prices = [override for override in overrides if override.startswith("money.")]
+    return prices, decoding_settings([override for override in overrides if override not in prices])
+
+
 def _show_result(corpus: "SyntheticCorpus", console: "Console") -> None:
+    from dragoman.insight.synthesis_summary import summarize_synthesis
     from dragoman.number_format import count
     from dragoman.terminal import table
 
@@ -85,7 +119,13 @@ def _show_result(corpus: "SyntheticCorpus", console: "Console") -> None:
     for rule, dropped in made["dropped"].items():
         rows.add_row(f"dropped: {rule}", count(dropped["pairs"]), escape(" | ".join(dropped["examples"][0][:2])))
     rows.add_row("in the corpus", count(made["kept_pairs"]))
-    console.print(f"{corpus.path} is ready: {count(made['read_lines'])} lines.", highlight=False, soft_wrap=True)
+    overview = summarize_synthesis(corpus.path, time.time())["overview"]
+    console.print(f"{corpus.path} is ready. {overview['how']}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"What limited it: {overview['limit']}", highlight=False, markup=False, soft_wrap=True)
     console.print(rows)
     source, target = corpus.files
-    show_next_commands({f"dragoman prepare {source} {target} --out DATA": "make a data set of it"}, console)
+    commands = {
+        f"dragoman prepare {source} {target} --out DATA": "make a data set of it",
+        f"dragoman report {corpus.path}": "machines, speed, cost, dropped pairs",
+    }
+    show_next_commands(commands, console)

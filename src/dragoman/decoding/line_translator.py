@@ -114,7 +114,7 @@ class LineTranslator(ABC):
         sources = [[(*self.tokenizer.encode(part.text), self.tokenizer.eos_id) for part in line] for line in segments]
         found = self.search({source for line in sources for source in line}, n_best)
         return [
-            self._join(line, [found[source] for source in line_sources])
+            self.join(line, [found[source] for source in line_sources])
             for line, line_sources in zip(segments, sources, strict=True)
         ]
 
@@ -129,7 +129,7 @@ class LineTranslator(ABC):
     def _count_tokens(self, text: str) -> int:
         return len(self.tokenizer.encode(text))
 
-    def _join(self, segments: Sequence[LineSegment], found: Sequence[Sequence[ScoredTokens]]) -> Translation:
+    def join(self, segments: Sequence[LineSegment], found: Sequence[Sequence[ScoredTokens]]) -> Translation:
         """Join the translations of a line's segments: the n-th best of the line is the n-th best of each."""
         if not segments:
             return Translation("", 0.0)

@@ -39,16 +39,16 @@ class Translator(LineTranslator):
     ) -> None:
         super().__init__(tokenizer, options, languages)
         self.model = model
-        self._special_tokens = SpecialTokens.from_tokenizer(tokenizer, model.architecture.vocabulary)
-        self._batch_tokens = options.batch_tokens
+        self.special_tokens = SpecialTokens.from_tokenizer(tokenizer, model.architecture.vocabulary)
+        self.batch_tokens = options.batch_tokens
         if self._on_gpu:
             memory_bytes = torch.cuda.get_device_properties(self._device).total_memory
-            self._batch_tokens = max(options.batch_tokens, gpu_batch_tokens(model.architecture, options, memory_bytes))
+            self.batch_tokens = max(options.batch_tokens, gpu_batch_tokens(model.architecture, options, memory_bytes))
             self.look_ahead = GPU_LOOK_AHEAD
 
     def search(self, sources: Iterable[SourceTokens], n_best: int) -> dict[SourceTokens, list[Hypothesis]]:
         found: dict[SourceTokens, list[Hypothesis]] = {}
-        for batch in make_batches(sources, self._batch_tokens):
+        for batch in make_batches(sources, self.batch_tokens):
             found.update(zip(batch, self._search(batch, n_best), strict=True))
         return found
 
@@ -57,7 +57,7 @@ class Translator(LineTranslator):
         try:
             packed = pack_sentences([(*self.tokenizer.source_prefix, *source) for source in batch])
             with Precision.for_decoding(self._device).autocast():
-                return search(self.model, packed, self.options, self._special_tokens, n_best)
+                return search(self.model, packed, self.options, self.special_tokens, n_best)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -71,7 +71,7 @@ class Translator(LineTranslator):
         if self._on_gpu:
             torch.cuda.empty_cache()  # During a graph capture, torch cannot do that by itself.
         half = len(batch) // 2
-        self._batch_tokens = min(self._batch_tokens, half * len(batch[0]))
+        self.batch_tokens = min(self.batch_tokens, half * len(batch[0]))
         return [*self._search(batch[:half], n_best), *self._search(batch[half:], n_best)]
 
     def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
@@ -79,7 +79,7 @@ class Translator(LineTranslator):
         targets: dict[SourceTokens, list[tuple[int, ...]]] = {}
         for source, target in pairs:
             targets.setdefault(source, []).append(tuple(target))
-        for batch in make_batches(targets, self._batch_tokens):
+        for batch in make_batches(targets, self.batch_tokens):
             batch_pairs = [(source, target) for source in batch for target in targets[source]]
             found.update(zip(batch_pairs, self._batch_attention(batch_pairs), strict=True))
         return [found[source, tuple(target)] for source, target in pairs]
@@ -87,7 +87,7 @@ class Translator(LineTranslator):
     def _batch_attention(self, pairs: Sequence[tuple[SourceTokens, tuple[int, ...]]]) -> list[Attention]:
         """Attention of the last layer, averaged over heads, at the step that generates each token."""
         longest = max(len(target) for _, target in pairs)
-        start, end = self._special_tokens.decoder_start_id, self._special_tokens.eos_id
+        start, end = self.special_tokens.decoder_start_id, self.special_tokens.eos_id
         prefix, source_prefix = self.tokenizer.target_prefix, self.tokenizer.source_prefix
         inputs = [[start, *prefix, *target, *[end] * (longest - len(target))] for _, target in pairs]
         steps = torch.tensor(inputs, device=self._device).T  # [prefix + longest + 1, S]

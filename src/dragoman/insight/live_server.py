@@ -23,7 +23,10 @@ from dragoman.insight.page import render, to_script_json
 from dragoman.insight.report_content import ReportContent, summarize_runs
 from dragoman.insight.run_history import RunLogReader
 from dragoman.insight.run_metrics import render_metrics
+from dragoman.insight.synthesis_history import is_synthesis
+from dragoman.insight.synthesis_summary import summarize_syntheses
 from dragoman.listening_socket import bind_socket, url_to_open
+from dragoman.run_folder import RunFolder
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 POLL_INTERVAL_S = 1.0
@@ -65,12 +68,38 @@ class WatchedRuns:
         return render_metrics(dict(zip(names, histories, strict=True)), time.time())
 
 
+class WatchedSyntheses:
+    """The syntheses of a live page. Their logs are small: all is read again when one has grown."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self.content()
+
+    def refresh(self) -> int:
+        return sum(RunFolder(path).events_of(0).stat().st_size for path in self._paths)
+
+    def content(self) -> ReportContent:
+        return {"runs": summarize_syntheses(self._paths, time.time()), "comparison": None}
+
+    def metrics(self) -> bytes:
+        """Lines done and left, for Prometheus."""
+        lines = [
+            f'dragoman_synthesis_{name}{{run="{run["run"]}"}} {run[key]}\n'
+            for run in self.content()["runs"]
+            for name, key in (("lines", "step"), ("total_lines", "total_steps"))
+        ]
+        return "".join(lines).encode()
+
+
+Watched = WatchedRuns | WatchedSyntheses
+
+
 class LiveServer:
     """Listens as soon as it is created. Outside of the loopback interface, requests need the token in its address."""
 
     def __init__(self, runs: Sequence[Path], host: str, port: int, test: SignificanceTest) -> None:
         token = None if host in LOOPBACK_HOSTS else secrets.token_urlsafe(16)
-        watched = WatchedRuns(runs, test)
+        watched = WatchedSyntheses(runs) if any(map(is_synthesis, runs)) else WatchedRuns(runs, test)
         self._socket = bind_socket(host, port)
         self._socket.listen()  # A browser that connects before `serve` waits instead of being refused.
         self.address = f"{url_to_open(host, self._socket.getsockname()[1])}/" + (f"?token={token}" if token else "")
@@ -83,7 +112,7 @@ class LiveServer:
 
 
 def make_app(
-    watched: WatchedRuns,
+    watched: Watched,
     token: str | None,
     host_names: Collection[str] = (),
     is_stopping: Callable[[], bool] = lambda: False,
@@ -122,7 +151,7 @@ def _refuse_host(name: str) -> Response:
     return PlainTextResponse(f"{message} start it with --host 0.0.0.0, which requires a token.\n", 403)
 
 
-async def stream_updates(watched: WatchedRuns, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:
+async def stream_updates(watched: Watched, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:
     """Server-sent events. Each holds the complete summaries: they are small, and a browser may miss some."""
     sent_version, sent_at_s = 0, time.monotonic()
     while not is_stopping():

@@ -11,6 +11,8 @@ from dragoman.insight.compared_run import SignificanceTest
 from dragoman.insight.page import render
 from dragoman.insight.report_content import ReportContent, summarize_runs
 from dragoman.insight.run_history import read_history
+from dragoman.insight.synthesis_history import is_synthesis
+from dragoman.insight.synthesis_summary import summarize_syntheses
 from dragoman.number_format import count, percent, span
 
 REPORT_FILE = "report.html"
@@ -20,7 +22,9 @@ _SCORE_DIGITS = {"loss": 3, "bleu": 1, "chrf": 1}
 
 
 def read_report(runs: Sequence[Path], test: SignificanceTest) -> ReportContent:
-    """The content of the report of the runs in these folders."""
+    """The content of the report of the runs, or syntheses, in these folders."""
+    if any(map(is_synthesis, runs)):
+        return {"runs": summarize_syntheses(runs, time.time()), "comparison": None}
     return summarize_runs(runs, [read_history(run) for run in runs], time.time(), test)
 
 
@@ -66,7 +70,7 @@ def _run_markdown(summary: Mapping[str, Any]) -> str:
     lines = [f"# {summary['run']}", "", *(f"- {label}: {overview[key]}" for key, label in SENTENCES.items())]
     lines += [f"- {warning}" for warning in overview["more"]]
     lines += ["", describe_time_use(summary)]
-    for title, answers in (("Diagnoses", summary["diagnoses"]), ("Eleven answers", summary["answers"])):
+    for title, answers in (("Diagnoses", summary["diagnoses"]), (_answers_title(summary), summary["answers"])):
         if answers:
             lines += ["", f"## {title}"]
         for answer in answers:
@@ -87,6 +91,10 @@ def _run_markdown(summary: Mapping[str, Any]) -> str:
             for row in summary["evaluation_sets"]
         ]
     return "\n".join(lines) + "\n"
+
+
+def _answers_title(summary: Mapping[str, Any]) -> str:
+    return "Answers" if summary.get("kind") == "synthesis" else "Eleven answers"
 
 
 def _score_cells(scores: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from dragoman.launch.ssh import Machine, SshClient
 from dragoman.synthesis.messages import KEEPALIVE_S
 from dragoman.synthesis.shard_queue import ShardQueue
 from dragoman.synthesis.shard_store import ShardStore
-from dragoman.synthesis.translation_job import TranslationJob
+from dragoman.synthesis.translation_job import TranslationJob, count_local_gpus
 from dragoman.synthesis.worker_connection import (
     EngineFiles,
     ShardResult,
@@ -45,32 +45,28 @@ class SynthesisView(Protocol):
     def shard_done(self, host: str, result: ShardResult) -> None: ...
 
 
-class Survey:
-    """First connections to all machines, which tell what devices they have."""
+def count_gpus(machines: Sequence[Machine], client: SshClient) -> dict[str, int]:
+    """GPUs of each machine that answers. Raises an error with all reasons if none does."""
+    problems: dict[str, Exception] = {}
 
-    def __init__(self, machines: Sequence[Machine], client: SshClient) -> None:
-        self.machines, self.client = machines, client
-        self.connections: dict[str, WorkerConnection] = {}
-        self.gpus: dict[str, int] = {}
-        self.problems: dict[str, Exception] = {}
-        with ThreadPoolExecutor(len(machines)) as pool:
-            list(pool.map(self._greet, machines))
-        if not self.connections:
-            problems = [f"{host} cannot be used: {error}." for host, error in self.problems.items()]
-            raise DragomanError("\n  ".join(["Nothing was started:", *problems]))
-
-    def _greet(self, machine: Machine) -> None:
-        connection = WorkerConnection(WorkerPlace(machine), self.client)
+    def ask(machine: Machine) -> int | None:
+        if machine.is_local:
+            return count_local_gpus()
+        connection = WorkerConnection(WorkerPlace(machine), client)
         try:
-            self.gpus[machine.name] = connection.greet()
-            self.connections[machine.name] = connection
+            return connection.greet()
         except (HostLostError, UnusableHostError) as error:
-            self.problems[machine.name] = error
+            problems[machine.name] = error
+            return None
+        finally:
             connection.close()
 
-    def close(self) -> None:
-        for connection in self.connections.values():
-            connection.close()
+    with ThreadPoolExecutor(len(machines)) as pool:
+        answers = dict(zip((machine.name for machine in machines), pool.map(ask, machines), strict=True))
+    if len(problems) == len(machines):
+        sentences = [f"{machine.name} cannot be used: {problems[machine.name]}." for machine in machines]
+        raise DragomanError("\n  ".join(["Nothing was started:", *sentences]))
+    return {host: gpus for host, gpus in answers.items() if gpus is not None}
 
 
 class Coordinator:
@@ -78,14 +74,16 @@ class Coordinator:
 
     def __init__(
         self,
-        survey: Survey,
+        machines: Sequence[Machine],
+        client: SshClient,
         job: TranslationJob,
         engine: EngineFiles,
         queue: ShardQueue,
         store: ShardStore,
         view: SynthesisView,
     ) -> None:
-        self._survey, self._job, self._engine = survey, job, engine
+        self._machines, self._client = machines, client
+        self._job, self._engine = job, engine
         self._queue, self._store, self._view = queue, store, view
         self._connections: dict[str, WorkerConnection] = {}
         self._left_out: dict[str, str] = {}
@@ -95,7 +93,7 @@ class Coordinator:
 
     def run(self) -> None:
         """Return when all shards are stored. Raises an error if no worker is left, or a result cannot be stored."""
-        for machine in self._survey.machines:
+        for machine in self._machines:
             self._start_thread(WorkerPlace(machine))
         kept_alive_at_s = time.monotonic()
         try:
@@ -112,7 +110,7 @@ class Coordinator:
                         connection.keep_alive()
         finally:
             self._stopped.set()
-            for connection in [*self._connections.values(), *self._survey.connections.values()]:
+            for connection in list(self._connections.values()):
                 connection.close()
             for thread in self._threads:
                 thread.join()
@@ -137,18 +135,14 @@ class Coordinator:
     def _keep_working(self, place: WorkerPlace) -> None:
         """Connect, and connect again, until all shards are done."""
         pause_s, crashes = FIRST_RETRY_S, 0
-        connection = self._survey.connections.pop(place.name, None)
         while not self._queue.is_done and not self._stopped.is_set():
             results = 0
+            connection = self._connections[place.name] = WorkerConnection(place, self._client)
+            crashes += place.machine.is_local
             try:
-                if connection is None:
-                    connection = WorkerConnection(place, self._survey.client)
-                    self._survey.gpus[place.machine.name] = connection.greet()
-                self._connections[place.name] = connection
-                if place.index == 0:
-                    self._check_devices(place.machine)
+                self._check_devices(place, connection.greet())
                 connection.prepare(self._job, self._engine)
-                crashes += 1
+                crashes += not place.machine.is_local
                 self._view.host_ready(place.name, connection.machine_description)
                 for _ in self._work(connection):
                     results += 1
@@ -159,30 +153,27 @@ class Coordinator:
                 if crashes >= MAX_CRASHES:
                     self._leave_out(place, f"lost its worker {crashes} times in a row ({lost})")
                     return
-                self._view.host_lost(place.name, str(lost))
                 self._queue.release(place.name)
+                self._view.host_lost(place.name, str(lost))
                 self._stopped.wait(pause_s)
             finally:
                 self._queue.release(place.name)
                 self._connections.pop(place.name, None)
-                if connection is not None:
-                    connection.close()
-                connection = None
+                connection.close()
 
-    def _check_devices(self, machine: Machine) -> None:
-        """Leave a machine without a GPU out where GPUs translate; start a worker for each further device."""
-        if self._job.device == "cpu":
+    def _check_devices(self, place: WorkerPlace, gpus: int) -> None:
+        """Leave a machine without a GPU out where GPUs translate; start a worker for each further GPU of others."""
+        if self._job.device == "cpu" or place.index > 0:
             return
-        gpus = self._survey.gpus[machine.name]
         if not gpus:
             raise UnusableHostError(
                 "has no GPU, and a CPU would translate some lines otherwise: leave it out, or use --device cpu"
             )
         known = {thread.name for thread in self._threads}
-        for index in range(1, min(machine.workers or gpus, gpus)):
-            place = WorkerPlace(machine, index)
-            if place.name not in known:
-                self._start_thread(place)
+        for index in range(1, min(place.machine.workers or gpus, gpus)):
+            further = WorkerPlace(place.machine, index)
+            if further.name not in known:
+                self._start_thread(further)
 
     def _work(self, connection: WorkerConnection) -> Iterator[int]:
         """Lease shards and store their results, yielding their numbers, until none is left."""

@@ -15,18 +15,18 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from dragoman.code_version import dragoman_version
 from dragoman.corpus.download_cache import cache_root
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
-from dragoman.decoding.line_translator import LineTranslator
+from dragoman.decoding.line_translator import Candidate, LineTranslator
 from dragoman.decoding.translator_loading import load
 from dragoman.errors import DragomanError
 from dragoman.files import draft_path, publish_new_folder
 from dragoman.synthesis.messages import KEEPALIVE_S, SILENCE_S, Message, MessageWriter, receive
-from dragoman.synthesis.shard_store import ShardHeader, pack_shard
-from dragoman.synthesis.translation_job import TranslationJob, describe_cpu
+from dragoman.synthesis.shard_store import ShardHeader, TranslatedLine, pack_shard
+from dragoman.synthesis.translation_job import TranslationJob, count_local_gpus, describe_cpu
 
 
 class ShardWorker:
@@ -39,7 +39,9 @@ class ShardWorker:
 
     def run(self) -> None:
         threading.Thread(target=self._keep_alive, daemon=True).start()
-        self._replies.send("hello", dragoman=dragoman_version(), gpus=count_gpus(), cores=len(os.sched_getaffinity(0)))
+        self._replies.send(
+            "hello", dragoman=dragoman_version(), gpus=count_local_gpus(), cores=len(os.sched_getaffinity(0))
+        )
         try:
             job, content = self._receive()
             engine = ShardEngine.load(self._find_model(job), TranslationJob(**json.loads(content)), job["index"])
@@ -54,7 +56,7 @@ class ShardWorker:
         while True:
             shard, content = self._shards.get()
             started_at_s = time.monotonic()
-            translated = engine.translate(json.loads(content))
+            translated = engine.translate(json.loads(content), shard["first_line"])
             translating_s = time.monotonic() - started_at_s
             header = ShardHeader(
                 shard["number"], shard["first_line"], len(translated), job["host"], engine.machine, translating_s
@@ -112,7 +114,7 @@ class ShardEngine:
     """A translator on a device of this machine."""
 
     translator: LineTranslator
-    n_best: int
+    job: TranslationJob
     machine: str
 
     @classmethod
@@ -120,11 +122,23 @@ class ShardEngine:
         """Load the model on the device with this number, of those of the job's kind."""
         device = job.device if job.device == "cpu" else f"{job.device}:{index}"
         translator = load(folder, device, **job.decoding)
-        return cls(translator, job.n_best, describe_machine(translator, device))
+        return cls(translator, job, describe_machine(translator, device))
 
-    def translate(self, lines: list[str]) -> list[Any]:
-        found = self.translator.translate_scored(lines, self.n_best)
-        return [(line, each.candidates(self.n_best)) for line, each in zip(lines, found, strict=True)]
+    def translate(self, lines: list[str], first_line: int) -> list[TranslatedLine]:
+        """Translate a shard, whose first line has this number."""
+        return list(zip(lines, self._candidates(lines, first_line), strict=True))
+
+    def _candidates(self, lines: list[str], first_line: int) -> list[list[Candidate]]:
+        if self.job.sampling is None:
+            found = self.translator.translate_scored(lines, self.job.n_best)
+            return [each.candidates(self.job.n_best) for each in found]
+
+        from dragoman.decoding.sampling import LineSampler, SamplingSettings
+        from dragoman.decoding.translator import Translator
+
+        assert isinstance(self.translator, Translator)
+        sampler = LineSampler(self.translator, SamplingSettings(**self.job.sampling))
+        return sampler.sample(lines, first_line, self.job.n_best)
 
 
 def describe_machine(translator: LineTranslator, device: str) -> str:
@@ -140,13 +154,6 @@ def describe_machine(translator: LineTranslator, device: str) -> str:
     if device == "cpu":
         return f"torch {torch.__version__} with {torch.get_num_threads()} threads, {describe_cpu()}"
     return f"torch {torch.__version__}, {torch.cuda.get_device_name(device)}"
-
-
-def count_gpus() -> int:
-    """GPUs of this machine, found without torch, which takes seconds to import."""
-    import ctranslate2
-
-    return int(ctranslate2.get_cuda_device_count())
 
 
 def folder_digest(folder: Path) -> str:

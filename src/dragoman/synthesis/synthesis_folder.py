@@ -40,6 +40,10 @@ class SynthesisDescription:
     def shards(self) -> int:
         return count_shards(self.lines, self.shard_lines)
 
+    def lines_of(self, shard: int) -> int:
+        """Lines of a shard: the last one may have fewer."""
+        return min(self.shard_lines, self.lines - shard * self.shard_lines)
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -61,6 +65,7 @@ class SynthesisDescription:
             "languages": (self.languages, other.languages),
             "device": (self.job.device, other.job.device),
             "n-best": (self.job.n_best, other.job.n_best),
+            "sampling": (self.job.sampling, other.job.sampling),
             "decoding settings": (self.job.decoding, other.job.decoding),
         }
         return [name for name, (mine, theirs) in pairs.items() if mine != theirs]

@@ -2,8 +2,9 @@
 
 import contextlib
 import hashlib
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,16 @@ from dragoman.errors import DragomanError, DragomanWarning
 from dragoman.files import locked, read_json
 from dragoman.launch.ssh import Machine, SshClient
 from dragoman.progress_callback import Progress
-from dragoman.settings import DecodingSettings
-from dragoman.synthesis.coordinator import Coordinator, Survey
+from dragoman.settings import DecodingSettings, MoneySettings
+from dragoman.synthesis.coordinator import Coordinator, count_gpus
 from dragoman.synthesis.corpus_assembly import CorpusOptions, assemble
 from dragoman.synthesis.shard_queue import ShardQueue
 from dragoman.synthesis.shard_worker import folder_digest
 from dragoman.synthesis.synthesis_folder import SynthesisDescription, SynthesisFolder, check_same
+from dragoman.synthesis.synthesis_log import SynthesisLog
 from dragoman.synthesis.text_shards import TextSummary, check_texts, read_shards, summarize_texts
 from dragoman.synthesis.translation_job import DeviceKind, TranslationJob
-from dragoman.synthesis.worker_connection import EngineFiles, ShardResult
+from dragoman.synthesis.worker_connection import EngineFiles
 
 SHARD_LINES: dict[DeviceKind, int] = {"cpu": 2048, "cuda": 16384}
 """Lines of a shard: enough for full batches of similar lengths, few enough that little is lost with a machine."""
@@ -44,11 +46,14 @@ class SynthesisRequest:
     options: CorpusOptions = field(default_factory=CorpusOptions)
     decoding: dict[str, Any] = field(default_factory=dict)
     n_best: int = 1
+    sampling: dict[str, Any] | None = None
+    """Settings of `decoding.sampling`; None is beam search."""
     device: DeviceKind | None = None
     """Kind of devices that translate (default: GPUs if any machine has one)."""
     machines: Sequence[Machine] = _LOCAL
     client: SshClient = field(default_factory=SshClient)
     shard_lines: int | None = None
+    money: MoneySettings = field(default_factory=MoneySettings)
 
 
 def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescription:
@@ -63,27 +68,42 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
     with _only_one(request.out):
         texts = tuple(summarize_texts(request.texts, progress))
         device = request.device or (earlier.job.device if earlier is not None else None)
-        survey = Survey(request.machines, request.client) if device is None else None
-        try:
-            device = device or ("cuda" if survey is not None and any(survey.gpus.values()) else "cpu")
-            engine = _engine_folder(model, folder, device, is_new=earlier is None)
-            description = _describe(request, model, engine, texts, device)
-            if earlier is None:
-                folder.write(description)
-            else:
-                check_same(request.out, description.differences(earlier))
-                description = replace(description, shard_lines=earlier.shard_lines)
-            folder.shards.open()
-            if len(folder.shards.finished()) < description.shards:
-                survey = survey or Survey(request.machines, request.client)
-                _translate(request, folder, description, survey, engine, progress)
-        finally:
-            if survey is not None:
-                survey.close()
-        description = replace(description, corpus=assemble(folder, description, request.options, progress))
-        folder.write(description)
+        device = device or choose_device(request)
+        engine = make_engine_folder(request, model, folder, device, is_new=earlier is None)
+        description = describe(request, model, engine, texts, device)
+        if earlier is None:
+            folder.write(description)
+        else:
+            check_same(request.out, description.differences(earlier))
+            description = replace(description, shard_lines=earlier.shard_lines)
+        folder.shards.open()
+        log = SynthesisLog(request.out, description, progress)
+        with contextlib.closing(log):
+            _translate(request, folder, description, engine, log)
+            started_at_s = time.monotonic()
+            made = assemble(folder, description, request.options, progress)
+            description = replace(description, corpus=made)
+            folder.write(description)
+            log.end(made, started_at_s)
     _warn_of_mixture(description)
     return description
+
+
+def check_sampling(sampling: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Settings of sampling with their defaults."""
+    if sampling is None:
+        return None
+    complete = {"temperature": 1.0, "top_k": 0, "seed": 1, **sampling}
+    if set(complete) != {"temperature", "top_k", "seed"}:
+        raise DragomanError(f"sampling has {', '.join(map(str, sampling))}: it takes temperature, top_k and seed.")
+    if complete["temperature"] <= 0 or complete["top_k"] < 0 or complete["seed"] < 0:
+        raise DragomanError(f"sampling {sampling}: the temperature must be above 0, top_k and seed 0 or more.")
+    return complete
+
+
+def choose_device(request: SynthesisRequest) -> DeviceKind:
+    """GPUs if any machine has one: others are slower by far, and would translate some lines otherwise."""
+    return "cuda" if any(count_gpus(request.machines, request.client).values()) else "cpu"
 
 
 def check_device(device: str | None) -> DeviceKind | None:
@@ -96,42 +116,21 @@ def _translate(
     request: SynthesisRequest,
     folder: SynthesisFolder,
     description: SynthesisDescription,
-    survey: Survey,
     engine: Path,
-    progress: Progress,
+    log: SynthesisLog,
 ) -> None:
+    """Translate all shards that are not stored yet."""
     finished = folder.shards.finished()
+    if len(finished) == description.shards:
+        return
+    log.start([machine.name for machine in request.machines], finished, request.money)
     queue = ShardQueue(read_shards(request.texts, description.shard_lines, finished))
-    view = _ProgressView(description, finished, progress)
     files = EngineFiles(engine, folder_digest(engine))
-    Coordinator(survey, description.job, files, queue, folder.shards, view).run()
-
-
-class _ProgressView:
-    """Shows the lines that are translated, and warns of hosts."""
-
-    def __init__(self, description: SynthesisDescription, finished: set[int], progress: Progress) -> None:
-        self._description, self._finished, self._progress = description, set(finished), progress
-        self._show()
-
-    def host_ready(self, host: str, machine: str) -> None:
-        pass
-
-    def host_lost(self, host: str, reason: str) -> None:
-        warnings.warn(
-            f"{host} was lost ({reason}): its shards go to others, and it is tried again.", DragomanWarning, 2
-        )
-
-    def host_left_out(self, host: str, reason: str) -> None:
-        warnings.warn(f"{host} is left out: {reason}.", DragomanWarning, stacklevel=2)
-
-    def shard_done(self, host: str, result: ShardResult) -> None:  # noqa: ARG002
-        self._finished.add(result.number)
-        self._show()
-
-    def _show(self) -> None:
-        total = self._description.lines
-        self._progress("Translating lines", min(len(self._finished) * self._description.shard_lines, total), total)
+    try:
+        Coordinator(request.machines, request.client, description.job, files, queue, folder.shards, log).run()
+    except BaseException:
+        log.end({}, 0.0)
+        raise
 
 
 @contextlib.contextmanager
@@ -143,24 +142,33 @@ def _only_one(out: Path) -> Iterator[None]:
         raise DragomanError(f"Another synthesis is writing to {out}: wait for it, or end it.") from None
 
 
-def _engine_folder(model: Path, folder: SynthesisFolder, device: DeviceKind, *, is_new: bool) -> Path:
-    """The model as workers load it. A copy, because a run that goes on replaces its checkpoints."""
+def make_engine_folder(
+    request: SynthesisRequest, model: Path, folder: SynthesisFolder, device: DeviceKind, *, is_new: bool
+) -> Path:
+    """The model as workers load it. A copy, because a run that goes on replaces its checkpoints.
+
+    GPUs search on torch, CPUs in int8 with CTranslate2. Samples are drawn on torch, where each line has its own noise.
+    """
     if is_ctranslate2_folder(model):
+        if request.sampling is not None:
+            raise DragomanError(f"{request.model} is an export, which cannot sample: give the model it was made from.")
         return model
     if is_new or not folder.model.exists():
         from dragoman.exporting.exporter import export
 
-        export(model, folder.model, "ctranslate2" if device == "cpu" else "safetensors", overwrite=True)
+        searches_in_int8 = device == "cpu" and request.sampling is None
+        export(model, folder.model, "ctranslate2" if searches_in_int8 else "safetensors", overwrite=True)
     return folder.model
 
 
-def _describe(
+def describe(
     request: SynthesisRequest, model: Path, engine: Path, texts: tuple[TextSummary, ...], device: DeviceKind
 ) -> SynthesisDescription:
     content = read_json(engine / MODEL_DESCRIPTION_FILE)
     decoding = override_settings(DecodingSettings(**content["decoding"]), request.decoding)
-    check_n_best(request.n_best, decoding)
-    job = TranslationJob(device, decoding.model_dump(), request.n_best)
+    if request.sampling is None:
+        check_n_best(request.n_best, decoding)
+    job = TranslationJob(device, decoding.model_dump(), request.n_best, request.sampling)
     shard_lines = request.shard_lines or SHARD_LINES[device]
     languages = Languages(**content["languages"])
     return SynthesisDescription(str(request.model), weights_digest(model), languages, texts, job, shard_lines)

@@ -17,6 +17,8 @@ class TranslationJob:
     decoding: dict[str, Any]
     """Decoding settings that differ from the model's."""
     n_best: int = 1
+    sampling: dict[str, Any] | None = None
+    """Settings of sampling; None is beam search."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -29,3 +31,10 @@ def describe_cpu() -> str:
     flags = set((re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE) or ["", ""])[1].split())
     widest = next((flag for flag in ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx") if flag in flags), "")
     return " ".join(filter(None, (name[1] if name else platform.machine(), widest)))
+
+
+def count_local_gpus() -> int:
+    """GPUs of this machine, found without torch, which takes seconds to import."""
+    import ctranslate2
+
+    return int(ctranslate2.get_cuda_device_count())

@@ -65,6 +65,8 @@ function formatTimeTick(seconds, range) {
   return `${+(seconds / unit).toPrecision(3)} ${name}`;
 }
 
+const isSynthesis = (run) => run.kind === "synthesis";
+
 const formatPercent = (share) => `${(100 * share).toFixed(0)} %`;
 
 function axisTicks(low, high, maxTicks) {
@@ -309,7 +311,7 @@ function drawCharts() {
   charts.bleu.setSeries([...scores("bleu", "BLEU", COLOURS[0]), ...otherSets("bleu", afterRuns)]);
   charts.learningRate.setSeries(curve("learning_rate", "learning rate", false));
   charts.gradientNorm.setSeries(curve("gradient_norm", "gradient norm", true));
-  charts.throughput.setSeries(curve("tokens_per_s", "tokens/s", true));
+  charts.throughput.setSeries(curve("tokens_per_s", runs.every(isSynthesis) ? "lines/s" : "tokens/s", true));
   const breakdown = runs[selected].step_breakdown;
   charts.stepBreakdown.setSeries(Object.entries(breakdown.parts).map(([name, ys], n) => ({ name, colour: COLOURS[n], xs: breakdown.step, ys })));
 }
@@ -399,7 +401,7 @@ function drawHeader(run) {
   $("progress").value = run.step;
   const last = run.evaluations[run.evaluations.length - 1];
   const numbers = {
-    steps: `${formatCount(run.step)} of ${formatCount(run.total_steps)}`,
+    [isSynthesis(run) ? "lines" : "steps"]: `${formatCount(run.step)} of ${formatCount(run.total_steps)}`,
     elapsed: formatSpan(run.elapsed_s),
     left: run.remaining,
     cost: run.cost && `${run.cost.spent.toFixed(2)} ${run.cost.currency}`,
@@ -410,7 +412,9 @@ function drawHeader(run) {
   $("numbers").replaceChildren(...known.map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text))));
   drawOverview(run);
   const { about } = run;
-  $("about").textContent = `${about.workers.join(", ")}. ${about.device}, ${about.precision}, ` +
+  $("about").textContent = isSynthesis(run)
+    ? `${about.workers.join(", ")}. ${about.device}. ${about.model}, ${about.languages}. Dragoman ${about.version}.`
+    : `${about.workers.join(", ")}. ${about.device}, ${about.precision}, ` +
     `${(about.parameters / 1e6).toFixed(1)} M parameters. Dragoman ${about.version}, torch ${about.torch}.`;
 }
 
@@ -496,6 +500,15 @@ function drawDetails(run) {
   document.querySelectorAll("#incidents td:last-child, #incidents th:last-child").forEach((cell) => cell.classList.add("text"));
 }
 
+// A synthesis has lines instead of steps, and no curves of training.
+function showKind() {
+  const synthetic = runs.every(isSynthesis);
+  $("answers-title").textContent = synthetic ? "Answers" : "Eleven answers";
+  $("step-breakdown").closest("section").hidden = synthetic;
+  for (const chart of Object.values(charts)) chart.svg.parentElement.hidden = synthetic && chart !== charts.throughput;
+  charts.throughput.svg.parentElement.querySelector("h3").textContent = `Throughput (${synthetic ? "lines" : "tokens"}/s)`;
+}
+
 function draw() {
   $("runs").hidden = runs.length < 2;
   $("runs").replaceChildren(...runs.map((run, n) => {
@@ -507,6 +520,7 @@ function draw() {
   drawHeader(runs[selected]);
   drawDetails(runs[selected]);
   drawCharts();
+  showKind();
 }
 
 function update(content) {

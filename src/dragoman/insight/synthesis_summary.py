@@ -1,0 +1,168 @@
+"""Summary of a synthesis as JSON, in the form of a run's: the same page shows both."""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+from dragoman.errors import DragomanError
+from dragoman.files import read_json
+from dragoman.insight.answer import Answer
+from dragoman.insight.overview import Overview
+from dragoman.insight.run_summary import MAX_INCIDENTS, buckets
+from dragoman.insight.synthesis_history import SYNTHESIS_FILE, SynthesisHistory, read_synthesis
+from dragoman.number_format import count, percent, span
+from dragoman.synthesis_events import TranslatorChanged
+
+Json = dict[str, Any]
+MOSTLY = 0.8
+"""Share of the time in which workers must translate, or something else limits the speed."""
+REMEDIES = {
+    "waiting for text or the network": "Raise --shard-lines, or use machines with a faster link to this one.",
+    "hosts starting or lost": "Check the machines that were lost: the event log has the reasons.",
+    "writing the corpus": "Nothing: filters and the corpus are made once, at the end.",
+}
+
+
+def summarize_synthesis(path: Path, now_s: float) -> Json:
+    """Everything that the page shows."""
+    history = read_synthesis(path)
+    started, state = history.started, history.state(now_s)
+    elapsed_s, remaining_s, cost = history.elapsed_s(now_s), history.remaining_s(now_s), history.cost
+    made = read_json(path / SYNTHESIS_FILE)["corpus"]
+    answers = [_speed(history, now_s), _hosts(history, now_s), *([_pairs(made)] if made else [])]
+    return {
+        "kind": "synthesis",
+        "run": started.run,
+        "state": state,
+        "step": history.done_lines,
+        "total_steps": started.lines,
+        "elapsed_s": elapsed_s,
+        "remaining_s": remaining_s,
+        "remaining": None if remaining_s is None else span(remaining_s),
+        "cost": None if cost is None else {"spent": cost.amount(elapsed_s), "currency": cost.currency},
+        "overview": _overview(history, made, now_s).to_json(),
+        "time_use": history.time_use(now_s),
+        "between_sessions_s": 0.0,
+        "diagnoses": [],
+        "answers": [answer.to_json() for answer in answers],
+        "about": {
+            "workers": started.hosts,
+            "device": started.device,
+            "model": started.model,
+            "languages": started.languages,
+            "version": started.version,
+        },
+        "curves": _curve(history),
+        "evaluations": [],
+        "evaluation_sets": [],
+        "step_breakdown": {"step": [], "parts": {}, "step_s": []},
+        "workers": [],
+        "lost": [],
+        "hosts": [],
+        "checkpoints": [],
+        "samples": [],
+        "incidents": _incidents(history),
+    }
+
+
+def summarize_syntheses(paths: Sequence[Path], now_s: float) -> list[Json]:
+    """Summaries of several. A run among them is an error: there is nothing to compare it by."""
+    others = [str(path) for path in paths if not (path / SYNTHESIS_FILE).is_file()]
+    if others:
+        raise DragomanError(f"{' and '.join(others)} is not a synthesis, but another one is: give them separately.")
+    return [summarize_synthesis(path, now_s) for path in paths]
+
+
+def _overview(history: SynthesisHistory, made: Json, now_s: float) -> Overview:
+    started, state, cost = history.started, history.state(now_s), history.cost
+    elapsed_s, remaining_s = history.elapsed_s(now_s), history.remaining_s(now_s)
+    spent = "" if cost is None else f" and {cost.format(elapsed_s)}"
+    done = f"{count(history.done_lines)} of {count(started.lines)} lines"
+    how = f"{state.capitalize()}: {done} after {span(elapsed_s)}{spent}"
+    if state == "running" and remaining_s is not None:
+        total = "" if cost is None else f" ({cost.format(elapsed_s + remaining_s)} in total)"
+        how += f", {span(remaining_s)} left{total}"
+    if state == "finished" and made:
+        how += f"; {count(made['kept_pairs'])} pairs in the corpus"
+    limit, remedy = _limit(history, now_s)
+    files = " ".join(f"corpus.{made.get(side)}" for side in ("source", "target"))
+    advice = {
+        "finished": f"Make a data set of it: `dragoman prepare {files}`.",
+        "running": remedy or "Let it run; more machines in --hosts would make it faster.",
+    }.get(state, "Run the same command again: it resumes with the lines that are left.")
+    return Overview(f"{how}.", limit, advice, [])
+
+
+def _limit(history: SynthesisHistory, now_s: float) -> tuple[str, str]:
+    """What limits the speed, and a remedy if it is not the translation itself."""
+    use = history.time_use(now_s)
+    del use["earlier sessions"]
+    total_s = sum(use.values())
+    if not history.shards or not total_s:
+        return "Not known before the first shard is translated.", ""
+    name = max(use, key=lambda activity: use[activity])
+    share = use["translating"] / total_s
+    if share >= MOSTLY or name == "translating":
+        return f"The speed of the machines: they translate for {percent(share)} of the time.", ""
+    sentence = f"{name.capitalize()}: {percent(use[name] / total_s)} of the time; the machines translate for"
+    return f"{sentence} {percent(share)}.", REMEDIES[name]
+
+
+def _speed(history: SynthesisHistory, now_s: float) -> Answer:
+    busy_s = sum(shard.translating_s for shard in history.shards)
+    lines = sum(shard.lines for shard in history.shards)
+    evidence = [f"{count(lines / busy_s)} lines/s of a worker while it translates."] if busy_s else []
+    speed = history.lines_per_s(now_s)
+    text = (
+        f"{speed:,.1f} lines/s in the last minutes." if speed < 100 else f"{count(speed)} lines/s in the last minutes."
+    )
+    return Answer("speed", "How fast is it?", text, evidence)
+
+
+def _hosts(history: SynthesisHistory, now_s: float) -> Answer:
+    lines, ready_s = history.lines_by_host(), history.ready_s(now_s)
+    losses = sum(isinstance(event, TranslatorChanged) and event.state == "lost" for event in history.session)
+    text = f"{len(lines)} of {len(ready_s)} workers translated; they were lost {losses} times in this session."
+    evidence = [f"{host}: {count(lines[host])} lines, ready for {span(ready)}." for host, ready in ready_s.items()]
+    return Answer("hosts", "Which machines took part?", text, evidence)
+
+
+def _pairs(made: Json) -> Answer:
+    dropped = {rule: entry["pairs"] for rule, entry in made["dropped"].items()}
+    total, kept = made["translated_pairs"], made["kept_pairs"]
+    text = f"{count(kept)} of {count(total)} pairs are in the corpus; {count(sum(dropped.values()))} were dropped."
+    evidence = [f"{rule}: {count(pairs)} ({percent(pairs / total)})." for rule, pairs in dropped.items()]
+    evidence += [
+        f"{rule}: {source} | {target}"
+        for rule, entry in made["dropped"].items()
+        for source, target, _ in entry["examples"]
+    ]
+    return Answer("pairs", "What became of the lines?", text, evidence)
+
+
+def _curve(history: SynthesisHistory) -> Json:
+    """Lines a second of the latest session, over all lines done."""
+    groups = buckets(history.shards)
+    done = accumulate((sum(shard.lines for shard in group) for group in groups), initial=history.started.done_lines)
+    ends_s = [history.started.at_s, *(group[-1].at_s for group in groups)]
+    spans_s = [after - before for before, after in pairwise(ends_s)]
+    speeds = [
+        round(sum(shard.lines for shard in group) / max(span_s, 1e-3), 2)
+        for group, span_s in zip(groups, spans_s, strict=True)
+    ]
+    steps, empty = list(done)[1:], [None] * len(groups)
+    return {
+        "step": steps,
+        "elapsed_s": [round(end_s - history.started.at_s, 1) for end_s in ends_s[1:]],
+        "tokens_per_s": speeds,
+        **dict.fromkeys(("train_loss", "learning_rate", "gradient_norm"), empty),
+    }
+
+
+def _incidents(history: SynthesisHistory) -> list[Json]:
+    changes = [event for event in history.events if isinstance(event, TranslatorChanged)]
+    return [
+        {"at_s": event.at_s, "text": f"{event.host} is {event.state}: {event.detail}."}
+        for event in changes[-MAX_INCIDENTS:]
+    ]

@@ -1,0 +1,81 @@
+"""The log of a synthesis, its progress, and warnings of hosts."""
+
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dragoman import __version__
+from dragoman.errors import DragomanWarning
+from dragoman.event_log import EventLog
+from dragoman.progress_callback import Progress
+from dragoman.run_folder import RunFolder
+from dragoman.settings import MoneySettings
+from dragoman.synthesis.synthesis_folder import SynthesisDescription
+from dragoman.synthesis.worker_connection import ShardResult
+from dragoman.synthesis_events import ShardTranslated, SynthesisEnded, SynthesisStarted, TranslatorChanged
+
+
+class SynthesisLog:
+    """Records what happens. Called by the threads of all workers."""
+
+    def __init__(self, out: Path, description: SynthesisDescription, progress: Progress) -> None:
+        self._out, self._description, self._progress = out, description, progress
+        self._log = EventLog(RunFolder(out).events_of(0))
+        self._done_lines = 0
+        self._lock = threading.Lock()
+
+    def start(self, hosts: Sequence[str], finished: set[int], money: MoneySettings) -> None:
+        described = self._description
+        self._done_lines = sum(map(described.lines_of, finished))
+        self._log.record(
+            SynthesisStarted(
+                run=self._out.absolute().name,
+                version=__version__,
+                model=described.model,
+                languages=described.languages.direction,
+                device=described.job.device,
+                lines=described.lines,
+                done_lines=self._done_lines,
+                hosts=list(hosts),
+                price_per_hour=list(money.price_per_hour),
+                currency=money.currency,
+            )
+        )
+        self._progress("Translating lines", self._done_lines, described.lines)
+
+    def host_ready(self, host: str, machine: str) -> None:
+        self._log.record(TranslatorChanged(host=host, state="ready", detail=machine))
+
+    def host_lost(self, host: str, reason: str) -> None:
+        self._log.record(TranslatorChanged(host=host, state="lost", detail=reason))
+        sentence = f"{host} was lost ({reason}): its shards go to others, and it is tried again."
+        warnings.warn(sentence, DragomanWarning, stacklevel=2)
+
+    def host_left_out(self, host: str, reason: str) -> None:
+        self._log.record(TranslatorChanged(host=host, state="left out", detail=reason))
+        warnings.warn(f"{host} is left out: {reason}.", DragomanWarning, stacklevel=2)
+
+    def shard_done(self, host: str, result: ShardResult) -> None:
+        lines = self._description.lines_of(result.number)
+        self._log.record(
+            ShardTranslated(number=result.number, lines=lines, host=host, translating_s=round(result.seconds, 3))
+        )
+        with self._lock:
+            self._done_lines += lines
+            self._progress("Translating lines", self._done_lines, self._description.lines)
+
+    def end(self, made: dict[str, Any], started_at_s: float) -> None:
+        """Record the end; `made` is the corpus, empty if the synthesis was interrupted."""
+        if not made:
+            self._log.record(SynthesisEnded(reason="interrupted"))
+            return
+        counts = {name: made[name] for name in ("read_lines", "translated_pairs", "kept_pairs")}
+        dropped = {rule: entry["pairs"] for rule, entry in made["dropped"].items()}
+        writing_s = round(time.monotonic() - started_at_s, 3)
+        self._log.record(SynthesisEnded(reason="finished", dropped=dropped, writing_s=writing_s, **counts))
+
+    def close(self) -> None:
+        self._log.close()

@@ -1,0 +1,20 @@
+"""Small models and lines for tests of synthesis."""
+
+from pathlib import Path
+
+from dragoman.exporting.exporter import export
+
+from .models import PAIRS, save_random_model, small_architecture, train_tokenizer
+
+LINES = [english for english, _ in PAIRS[:90]]
+LINES[10] = ""
+LINES[20] = LINES[21]
+LINES[30] = "  two   spaces\tand a tab "
+LINES[40] = "a\u2028separator and \x85 another"
+
+
+def make_models(folder: Path) -> None:
+    """A model for torch, and its export."""
+    tokenizer = train_tokenizer(folder)
+    model = save_random_model(folder / "torch", small_architecture("tiny"), tokenizer, end_bias=0.5, beam=2)
+    export(model, folder / "int8", "ctranslate2")
