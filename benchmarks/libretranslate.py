@@ -27,7 +27,7 @@ from benchmarks.libretranslate_requests import ENGLISH, EXCHANGES, NOT_JSON, Rec
 from benchmarks.reporting import Figure, print_figures
 from benchmarks.translation_clients import CLIENTS, HTML_CLIENTS, Question
 from dragoman.corpus.download_cache import cache_root
-from dragoman.serving.language_detection import language_name
+from dragoman.corpus.language_detection import language_name
 
 REQUIREMENT = "libretranslate==1.9.6"
 SECTIONS = ("requests", "clients")

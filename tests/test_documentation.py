@@ -35,13 +35,15 @@ NOT_RUN = {
     r"dragoman demo": "takes minutes: tests/commands/test_demo.py runs it",
     r"dragoman prepare (wmt16|europarl)": "downloads gigabytes",
     r"dragoman prepare own-corpus\.toml": "names files on example.org",
-    r"dragoman (launch|doctor) .*--hosts": "needs other machines: tests/system runs it",
+    r"dragoman (launch|doctor|synthesize) .*--hosts": "needs other machines: tests/system runs it",
     r"python -m benchmarks\.": "takes minutes or hours",
     r"python -m tests\.system\.hosts": "needs network namespaces: tests/system/test_hosts.py uses them",
     r"make (demo|test)": "would run the tests in the tests",
     r"nft ": "changes the firewall",
     r"pip install": "needs a package index: tests/system/test_installation.py installs the wheel",
     r"dragoman --(install|show)-completion": "is for the shell that runs it: tests/commands asks for completions",
+    r"dragoman synthesize .*--sample": "needs more than an export: tests/synthesis draws samples",
+    r"dragoman prepare data/(synthetic|back)/": "translations by a model of few steps repeat: all are dropped",
     r"dragoman (translate|serve|export) \S+=models/": "needs weights of gigabytes: tests/exporting uses small ones",
     r"git clone URL": "needs the address of a repository",
     r"import argostranslate": "downloads a model that splits sentences",
@@ -220,9 +222,8 @@ def documented_signature(name: str) -> str:
     bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
     returned = signature.return_annotation
     text = str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
-    return f"{name}{text} -> {returned if isinstance(returned, str) else inspect.formatannotation(returned)}".replace(
-        "pathlib.", ""
-    ).replace("dragoman.pipeline.", "")
+    shown = returned if isinstance(returned, str) else inspect.formatannotation(returned)
+    return f"{name}{text} -> {shown}".replace("pathlib.", "").replace(f"{getattr(dragoman, name).__module__}.", "")
 
 
 def test_the_signatures_are_those_of_the_functions():

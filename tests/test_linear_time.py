@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from dragoman.corpus import csv_format, gettext_catalogs, language_codes, line_formats, tmx, xliff
+from dragoman.corpus import csv_format, gettext_catalogs, language_codes, language_detection, line_formats, tmx, xliff
 from dragoman.corpus.cleaning import Cleaner
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ from dragoman.documents.marked_text import MarkedText
 from dragoman.documents.tag_projection import project_tags
 from dragoman.documents.text_units import find_units
 from dragoman.errors import DragomanError
-from dragoman.serving import language_detection, protected_spans, request_parsing
+from dragoman.serving import protected_spans, request_parsing
 from dragoman.serving.error_responses import ApiError
 from dragoman.serving.schemas import TranslateRequest
 from dragoman.settings import CleaningSettings

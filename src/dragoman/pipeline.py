@@ -78,6 +78,8 @@ def prepare(
     encoding: str | None = None,
     mirror: PathLike | None = None,
     tokenizer: PathLike | None = None,
+    score_with: PathLike | None = None,
+    score_back_with: PathLike | None = None,
     recipe: str | None = None,
     settings: Overrides = (),
     workers: int | None = None,
@@ -92,18 +94,25 @@ def prepare(
     from dragoman.corpus.corpus_choice import find_corpus
     from dragoman.corpus.preparation import prepare as prepare_dataset
     from dragoman.decoding.model_choice import find_tokenizer
+    from dragoman.decoding.pair_scoring import load_scorer
     from dragoman.recipe import resolve
     from dragoman.terminal import showing_progress
 
+    if score_back_with is not None and score_with is None:
+        raise DragomanError("--score-back-with needs --score-with, a model of the direction of the pairs: add it.")
     arguments = [str(corpus)] if isinstance(corpus, str | Path) else [str(each) for each in corpus]
     resolved = resolve(recipe, settings).settings
     with showing_progress(progress) as show:
         found = find_corpus(
             arguments, list(valid), list(test), languages, file_format, _path(mirror), show, encoding=encoding
         )
+        scorer = None
+        if score_with is not None:
+            scorer = load_scorer(Path(score_with), _path(score_back_with), found.languages)
         is_new = prepare_dataset(
             found, Path(out), resolved, workers=workers or len(os.sched_getaffinity(0)), overwrite=overwrite,
-            tokenizer=None if tokenizer is None else find_tokenizer(Path(tokenizer), found.languages), progress=show,
+            tokenizer=None if tokenizer is None else find_tokenizer(Path(tokenizer), found.languages),
+            scorer=scorer, progress=show,
         )  # fmt: skip
     return PreparedData(Path(out), found, is_new)
 

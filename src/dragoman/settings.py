@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 Count = Annotated[int, Field(ge=1, le=10**12)]
 CountOrZero = Annotated[int, Field(ge=0, le=10**12)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 PositiveFloat = Annotated[float, Field(gt=0, le=1e9)]
 RuleName = Literal[
     "invalid_utf8",
@@ -18,18 +19,39 @@ RuleName = Literal[
     "ratio",
     "identical",
     "script",
+    "copied",
+    "repetition",
+    "language",
     "duplicate",
+    "score",
+    "agreement",
     "tokens",
 ]
 ALL_RULES: tuple[RuleName, ...] = get_args(RuleName)
+# Language detection takes longer than all other rules together.
+DEFAULT_RULES: tuple[RuleName, ...] = tuple(rule for rule in ALL_RULES if rule != "language")
 
 
+AugmentationName = Literal["upper_case", "title_case", "typos", "no_end_punctuation", "inline_noise"]
+AUGMENTATIONS: tuple[AugmentationName, ...] = get_args(AugmentationName)
 FrozenPart = Literal["embeddings", "encoder", "decoder"]
 FROZEN_PARTS: tuple[FrozenPart, ...] = get_args(FrozenPart)
 
 
 def _split_at_commas(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _change_default_rules(value: object) -> object:
+    """Rules as a list, or as changes of the default such as `+language,-script`."""
+    parts = _split_at_commas(value)
+    if not isinstance(value, str) or not isinstance(parts, list) or not all(part[0] in "+-" for part in parts):
+        return parts
+    removed = {part[1:].strip() for part in parts if part[0] == "-"}
+    added = [part[1:].strip() for part in parts if part[0] == "+"]
+    unknown = removed - set(ALL_RULES)  # Left in the list, so that the check of its values names them.
+    rules = dict.fromkeys([*DEFAULT_RULES, *added, *sorted(unknown)])
+    return [rule for rule in rules if rule not in removed - unknown]
 
 
 class Section(BaseModel):
@@ -52,18 +74,44 @@ class CorpusSettings(Section):
 class CleaningSettings(Section):
     """Rules that repair or drop training pairs. Validation and test sets keep every line."""
 
-    rules: tuple[RuleName, ...] = ALL_RULES
-    """Active rules. The manifest has the count and samples of each."""
+    rules: Annotated[tuple[RuleName, ...], BeforeValidator(_change_default_rules)] = DEFAULT_RULES
+    """Active rules, or changes of the default, such as +language,-script. The manifest has the count and samples of
+    each."""
     form: Literal["NFC", "NFKC"] = "NFC"
     """Unicode normal form used by the rule `normal_form`."""
     min_words: Count = 1
     """Minimum words on each side."""
     max_words: Count = 80
     """Maximum words on each side."""
-    max_length_ratio: Annotated[float, Field(ge=1, le=1000)] = 4.0
+    max_length_ratio: Annotated[float, Field(ge=1, le=1000)] = 2.5
     """Maximum length ratio of the two sides, in characters; ten are added to each, so that short pairs may differ."""
+    max_copied: Share = 0.8
+    """Maximum share of a side's words that occur on the other side, too."""
+    max_repeated: Share = 0.4
+    """Maximum share of a side's trigrams that repeat earlier ones."""
+    min_score: Annotated[float, Field(ge=-1000, le=0)] | None = None
+    """Minimum score of a pair by a model, for the rules score and agreement (default: found from mismatched pairs)."""
     max_tokens: Annotated[int, Field(ge=2, le=65536)] = 256
     """Maximum tokens on each side, including the end-of-sentence token."""
+
+
+class AugmentationSettings(Section):
+    """Changed copies of training pairs, added to them. Each setting is the share of pairs that get such a copy."""
+
+    upper_case: Share = 0.0
+    """Both sides in upper case."""
+    title_case: Share = 0.0
+    """Both sides with a capital at the beginning of each word."""
+    typos: Share = 0.0
+    """Typing errors on the source side."""
+    no_end_punctuation: Share = 0.0
+    """Both sides without the punctuation at their end."""
+    inline_noise: Share = 0.0
+    """The same emoji, bullet, tag or placeholder at the beginning or at the end of both sides."""
+
+    @property
+    def is_active(self) -> bool:
+        return any(getattr(self, name) for name in AUGMENTATIONS)
 
 
 class TokenizerSettings(Section):
@@ -300,6 +348,7 @@ class Settings(Section):
 
     corpus: CorpusSettings = CorpusSettings()
     cleaning: CleaningSettings = CleaningSettings()
+    augmentation: AugmentationSettings = AugmentationSettings()
     tokenizer: TokenizerSettings = TokenizerSettings()
     batch: BatchSettings = BatchSettings()
     model: ModelSettings = ModelSettings()

@@ -51,24 +51,25 @@ def synthesize(
 
     With `back`, the translation is the source side of the corpus; `tag` is a word in front of each translation.
     `sampling` draws translations instead of searching: `{"temperature": 1.0, "top_k": 10, "seed": 1}`, each with a
-    default. `keep` returns the name of the rule that drops a text, translation and score, or None. `decoding` changes
-    settings such as `beam=8`, and `settings` the prices, as `{"money.price_per_hour": [2.1]}`. The other arguments are
-    the options of `dragoman synthesize`.
+    default. `decoding` changes settings such as `beam=8`, and `settings` the rules that drop pairs, and prices:
+    `{"cleaning.max_copied": 0.5, "money.price_per_hour": [2.1]}`. `keep` is a rule of your own: it returns a name for a
+    text, translation and score to drop, or None. The other arguments are the options of `dragoman synthesize`.
     """
     from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.recipe import resolve
-    from dragoman.synthesis.corpus_assembly import CorpusOptions, keep_all
+    from dragoman.synthesis.corpus_assembly import CorpusOptions
     from dragoman.synthesis.synthesizer import SynthesisRequest, check_device, check_sampling
     from dragoman.synthesis.synthesizer import synthesize as synthesize_corpus
     from dragoman.terminal import showing_progress
 
     paths = [Path(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
     client = SshClient(None if ssh_config is None else Path(ssh_config), python or sys.executable)
+    resolved = resolve(None, settings).settings
     request = SynthesisRequest(
-        Path(model), paths, Path(out), CorpusOptions(back, tag, keep or keep_all),
+        Path(model), paths, Path(out), CorpusOptions(back, tag, resolved.cleaning, keep),
         {name: value for name, value in decoding.items() if value is not None}, n_best,
         check_sampling(sampling), check_device(device), parse_hosts(",".join(hosts) or "localhost"), client,
-        shard_lines, resolve(None, settings).settings.money,
+        shard_lines, resolved.money,
     )  # fmt: skip
     with showing_progress(progress) as show:
         return SyntheticCorpus(Path(out), synthesize_corpus(request, show))

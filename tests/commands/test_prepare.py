@@ -80,3 +80,12 @@ def test_an_unknown_encoding_is_refused(tmp_path: Path) -> None:
     done = run_command("prepare", *files, "--encoding", "klingon", "--out", str(tmp_path / "data"))
     assert done.returncode == 2
     assert "use for example latin-1" in done.stderr
+
+
+def test_samples_of_dropped_pairs_are_shown_on_request(tmp_path: Path) -> None:
+    lines = [f"{english}\t{german}" for english, german in PAIRS]
+    file = tmp_path / "menu.en-de.tsv"
+    file.write_text("\n".join([*lines, "Read our terms today.\tRead our Terms today!", ""]))
+    assert "copied  Read our terms today. | Read our Terms today!" in prepare(tmp_path, str(file), "--samples")
+    assert "Read our terms" not in prepare(tmp_path, str(file))
+    assert "copied  Read our terms today." in run_command("inspect", str(tmp_path / "data"), "--samples").stdout

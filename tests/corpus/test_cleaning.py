@@ -3,9 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.corpus import cleaning
-from dragoman.corpus.cleaning import Cleaner, RuleCount, script_of
+from dragoman.corpus.cleaning import Cleaner, RuleCount
+from dragoman.corpus.pair_filter import PairFilter
 from dragoman.corpus.sources import Languages
-from dragoman.settings import ALL_RULES, CleaningSettings
+from dragoman.corpus.text_normalization import limit_combining_marks
+from dragoman.corpus.writing_systems import script_of
+from dragoman.settings import ALL_RULES, DEFAULT_RULES, CleaningSettings
 
 EN_DE = Languages("en", "de")
 
@@ -36,27 +39,40 @@ def test_a_good_pair_is_not_changed():
         ("identical", "www.example.org", "www.example.org"),
         ("script", "Here is the text.", "Вот этот текст."),
         ("script", "这是一段文字", "Das ist ein Text."),
+        ("copied", "Read our terms and conditions.", "READ our Terms and conditions"),
+        ("copied", "Große Häuser — alte Bäume – «viele» Wörter", "Große Häuser, alte Bäume; viele Wörter"),
+        ("repetition", "The house is very old today.", "Das Haus ist sehr sehr sehr sehr sehr alt."),
+        ("repetition", "Home Products Contact Home Products Contact Home Products Contact", "Start Produkte Kontakt"),
+        ("repetition", "We went to the market.", "Wir gingen auf den Markt auf den Markt auf den Markt auf den Markt."),
+        ("language", "The ship leaves the harbour.", "The weather was fine in the morning."),
+        ("language", "Nous sommes arrivés hier soir.", "Wir sind gestern Abend angekommen."),
     ],
 )
 def test_each_filtering_rule_drops_its_pair_and_counts_it(rule, source, target):
-    result, counts = clean(source, target)
+    result, counts = clean(source, target, rules=ALL_RULES)
     assert result is None
     assert counts[rule] == 1
     assert sum(counts.get(name, 0) for name in ALL_RULES if name not in ("control_characters", "normal_form")) == 1
 
 
-@pytest.mark.parametrize("rule", ["mojibake", "words", "ratio", "identical", "script", "empty", "invalid_utf8"])
+@pytest.mark.parametrize(
+    "rule",
+    ["mojibake", "words", "ratio", "identical", "script", "empty", "invalid_utf8", "copied", "repetition", "language"],
+)
 def test_a_disabled_rule_drops_nothing(rule):
     pairs = {
         "mojibake": ("cafÃ© here", "Café hier"),
-        "words": ("word " * 90, "Wort " * 90),
-        "ratio": ("Yes.", "Ja " * 40),
+        "words": (" ".join(f"{i}" for i in range(90)), " ".join(f"n{i}" for i in range(90))),
+        "ratio": ("Yes.", "Ja, und zwar aus den Gründen, die ich Ihnen vorhin schon ausführlich dargelegt habe."),
         "identical": ("Berlin", "Berlin"),
         "script": ("Here it is.", "Вот этот"),
         "empty": ("", "Leer"),
         "invalid_utf8": (b"caf\xe9 au lait", "Milchkaffee"),
+        "copied": ("Read our terms today.", "Read our terms Today"),
+        "repetition": ("Very, very, very, very, very old.", "Sehr, sehr, sehr, sehr, sehr alt."),
+        "language": ("The ship leaves the harbour.", "The weather was fine in the morning."),
     }
-    others = tuple(name for name in ALL_RULES if name not in (rule, "mojibake"))
+    others = tuple(name for name in DEFAULT_RULES if name not in (rule, "mojibake"))
     assert clean(*pairs[rule], rules=others)[0] is not None
 
 
@@ -77,8 +93,9 @@ def test_whitespace_of_every_kind_is_collapsed():
 
 
 def test_word_limits_apply_to_both_sides_and_are_inclusive():
-    assert clean("a " * 80, "b " * 80)[0] is not None
-    assert clean("a " * 80, "b " * 81)[0] is None
+    source, target = ([f"{letter}{number}" for number in range(81)] for letter in "ab")
+    assert clean(" ".join(source[:80]), " ".join(target[:80]))[0] is not None
+    assert clean(" ".join(source[:80]), " ".join(target))[0] is None
     assert clean("one", "eins zwei", min_words=2)[0] is None
 
 
@@ -89,6 +106,62 @@ def test_a_few_letters_of_another_script_are_allowed():
 def test_a_language_with_an_unknown_script_is_not_checked():
     assert script_of("tlh") is None
     assert clean("Here is the text.", "Вот этот текст.", Languages("en", "tlh"))[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("Kosovo!", "Nein!"),
+        ("Question No 18 by Manuel Medina Ortega (H-0443/99):", "Anfrage Nr. 18 von Manuel Medina Ortega (H-0443/99):"),
+        ("No, no, no, never!", "Nein, nein, nein, niemals!"),
+        (
+            "I felt that two months were too long; I felt that one month was too long; I felt that a week was better.",
+            "Ich fand zwei Monate zu lang; ich fand einen Monat zu lang; ich fand eine Woche besser.",
+        ),
+        ("Tom adores me.", "Tom maulte."),
+    ],
+)
+def test_names_and_rhetoric_are_kept_by_all_rules(source, target):
+    assert clean(source, target, rules=ALL_RULES)[0] == (source, target)
+
+
+def test_a_language_that_the_detector_does_not_know_is_not_checked():
+    assert clean("The ship leaves the harbour.", "Qapla' batlh je, SuvwI'", Languages("en", "tlh"), rules=["language"])[
+        0
+    ]
+
+
+def test_characters_of_syllabic_and_word_scripts_count_as_two_letters():
+    source = "The committee will decide on the proposal in the course of next week, as was agreed."
+    assert clean(source, "委员会将按约定于下周内就该提案作出决定。", Languages("en", "zh"))[0] is not None
+    assert clean(source, "Es wird entschieden.")[1] == {"ratio": 1}
+
+
+def test_text_without_spaces_repeats_itself_by_characters():
+    languages = Languages("en", "ja")
+    assert clean("It is raining very hard today.", "今日は雨が" + "とても" * 5 + "降っている", languages)[1] == {
+        "repetition": 1
+    }
+    assert clean("It is raining very hard today.", "今日はとても激しい雨が降っていますね。", languages)[0] is not None
+
+
+def test_the_filter_of_pairs_names_the_rule_and_knows_scores_of_a_model():
+    keep = PairFilter(CleaningSettings(min_score=-2.0), EN_DE)
+    assert keep("The house is old.", "Das Haus ist alt.") is None
+    assert keep("The house is old.", "Das Haus ist alt.", -1.9) is None
+    assert keep("The house is old.", "Das Haus ist alt.", -2.1) == "score"
+    assert keep("Berlin", "Berlin", -0.1) == "identical"
+    assert PairFilter(CleaningSettings(), EN_DE)("The house is old.", "Das Haus ist alt.", -50.0) is None
+
+
+def test_rules_may_be_given_as_changes_of_the_default():
+    assert CleaningSettings(rules="+language,-script").rules == (
+        *(rule for rule in DEFAULT_RULES if rule != "script"), "language",
+    )  # fmt: skip
+    assert CleaningSettings(rules="empty, words").rules == ("empty", "words")
+    for wrong in ("+spelling", "-spelling", "empty,+language"):
+        with pytest.raises(ValueError, match="rules"):
+            CleaningSettings(rules=wrong)
 
 
 def test_a_region_does_not_change_the_script():
@@ -121,6 +194,6 @@ def test_rule_counts_keep_a_few_short_samples():
 
 def test_runs_of_combining_marks_are_limited_as_in_stream_safe_text():
     letter = "e\u0301\u0316"
-    assert cleaning.limit_combining_marks(letter) == letter
-    assert cleaning.limit_combining_marks("e" + "\u0301" * 30) == "e" + "\u0301" * 30
-    assert cleaning.limit_combining_marks("e" + "\u0301" * 61) == "e" + ("\u0301" * 30 + "\u034f") * 2 + "\u0301"
+    assert limit_combining_marks(letter) == letter
+    assert limit_combining_marks("e" + "\u0301" * 30) == "e" + "\u0301" * 30
+    assert limit_combining_marks("e" + "\u0301" * 61) == "e" + ("\u0301" * 30 + "\u034f") * 2 + "\u0301"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from dragoman.corpus import block_tasks, demo
 from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.dataset import DataSet, Manifest
+from dragoman.corpus.dropped_pairs import augmented_copies, dropped_by_rule
 from dragoman.corpus.preparation import prepare
 from dragoman.corpus.sources import Languages, Source
 from dragoman.errors import CorpusError, DragomanError
@@ -85,6 +87,40 @@ def test_training_pairs_are_shuffled(source, tmp_path):
 def test_the_number_of_workers_does_not_change_the_result(source, tmp_path):
     one, three = (make(corpus_of(source), tmp_path / str(workers), workers=workers) for workers in (1, 3))
     assert digest_of(one.path) == digest_of(three.path)
+
+
+AUGMENTED = resolve(
+    None,
+    [
+        "tokenizer.vocabulary_size=500", "corpus.valid_pairs=50", "corpus.test_pairs=20", "augmentation.upper_case=0.2",
+        "augmentation.typos=0.3",
+    ],
+).settings  # fmt: skip
+
+
+def test_augmentation_adds_copies_of_training_pairs_alone(source, tmp_path):
+    plain, data = make(corpus_of(source), tmp_path / "plain"), make(corpus_of(source), tmp_path / "data", AUGMENTED)
+    for split in ("valid", "test"):
+        assert data.text(split) == plain.text(split)
+        assert decoded(data, split) == decoded(plain, split)
+    training, originals = Counter(decoded(data, "train")), Counter(decoded(plain, "train"))
+    copies = training - originals
+    assert not originals - training
+    [report] = data.manifest.sources
+    counts = {name: report.rules[name].pairs for name in ("upper_case", "typos")}
+    assert copies.total() == sum(counts.values())
+    assert counts["upper_case"] == sum(pair[0].isupper() for pair in copies.elements())
+    assert {target for source_side, target in copies if not source_side.isupper()} <= {pair[1] for pair in originals}
+    assert report.before.pairs == report.after.pairs + report.held_out
+    assert data.manifest.splits["train"].pairs == report.after.pairs + copies.total()
+    assert augmented_copies(data.manifest) == counts
+    assert dropped_by_rule(data.manifest) == []
+
+
+def test_the_number_of_workers_does_not_change_an_augmented_data_set(source, tmp_path):
+    make(corpus_of(source), tmp_path / "one", AUGMENTED, workers=1)
+    make(corpus_of(source), tmp_path / "two", AUGMENTED, workers=2)
+    assert digest_of(tmp_path / "one") == digest_of(tmp_path / "two")
 
 
 def test_the_seed_changes_the_identity(source, tmp_path):

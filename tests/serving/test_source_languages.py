@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.serving.language_detection import LanguageGuess
+from dragoman.corpus.language_detection import LanguageGuess
 from dragoman.serving.source_languages import SourceLanguages, TextLanguage
 from dragoman.serving.translation_service import ServedModel, TranslationService
 

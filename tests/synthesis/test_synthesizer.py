@@ -78,7 +78,15 @@ def test_a_model_in_training_is_exported_and_its_copy_resumes(models: Path, text
         return "teacher" if "teacher" in source else None
 
     corpus = synthesize_corpus(
-        models / "torch", text, tmp_path / "out", back=True, tag="<BT>", n_best=2, keep=keep, progress=no_progress
+        models / "torch",
+        text,
+        tmp_path / "out",
+        back=True,
+        tag="<BT>",
+        n_best=2,
+        keep=keep,
+        progress=no_progress,
+        settings={"cleaning.rules": ["identical"]},
     )
     made = corpus.description.corpus
     assert corpus.files == (tmp_path / "out" / "corpus.de", tmp_path / "out" / "corpus.en")
@@ -94,10 +102,16 @@ def test_a_model_in_training_is_exported_and_its_copy_resumes(models: Path, text
 
     shard = tmp_path / "out" / "shards" / "00000000.jsonl.zst"
     written_at_s = shard.stat().st_mtime_ns
-    again = synthesize_corpus(models / "torch", text, tmp_path / "out", n_best=2, progress=no_progress)
+    rules = {"cleaning.rules": ["words"], "cleaning.max_words": 12}
+    again = synthesize_corpus(models / "torch", text, tmp_path / "out", n_best=2, settings=rules, progress=no_progress)
     assert shard.stat().st_mtime_ns == written_at_s
     assert again.files == corpus.files[::-1]
-    assert again.description.corpus["kept_pairs"] == made["translated_pairs"] - 1
+    found = again.description.corpus["dropped"]
+    assert set(found) == {"empty", "words"}
+    assert all(
+        len(f"{source} ".split(" ")) > 12 or len(target.split(" ")) > 12
+        for source, target, _ in found["words"]["examples"]
+    )
     _check_other_request_is_refused(models, text, again)
 
 
@@ -122,7 +136,13 @@ def test_a_folder_with_other_files_is_not_used(models: Path, text: Path, tmp_pat
 
 def test_samples_belong_to_their_lines_however_the_text_is_divided(models: Path, text: Path, tmp_path: Path) -> None:
     synthesize_corpus(
-        models / "torch", text, tmp_path / "out", sampling={"top_k": 5}, shard_lines=17, progress=no_progress
+        models / "torch",
+        text,
+        tmp_path / "out",
+        sampling={"top_k": 5},
+        shard_lines=17,
+        progress=no_progress,
+        settings={"cleaning.rules": []},
     )
     translator = load(models / "torch", "cpu")
     assert isinstance(translator, Translator)

@@ -8,8 +8,9 @@ from rich.text import Text
 
 from dragoman.corpus.cleaning import NORMALIZING_RULES
 from dragoman.corpus.dataset_summary import histogram
-from dragoman.corpus.dropped_pairs import dropped_by_rule
+from dragoman.corpus.dropped_pairs import augmented_copies, dropped_by_rule
 from dragoman.number_format import count, size
+from dragoman.settings import AUGMENTATIONS
 from dragoman.terminal import table
 
 if TYPE_CHECKING:
@@ -59,6 +60,21 @@ def show_dropped_pairs(data: "DataSet", console: Console) -> None:
         for entry in dropped:
             rows.add_row(entry.rule, count(entry.pairs), f"{entry.share:.2%}")
         console.print(rows)
+    if manifest.min_score is not None:
+        console.print(
+            f"The models' scores of pairs that were kept are at least {manifest.min_score:g}.", highlight=False
+        )
+    if added := augmented_copies(manifest):
+        copies = ", ".join(f"{count(pairs)} {name}" for name, pairs in added.items())
+        console.print(f"Augmentation added copies of pairs: {copies}.", highlight=False)
+
+
+def show_samples(data: "DataSet", console: Console) -> None:
+    """Print samples of the pairs that each rule changed or dropped, and of augmented pairs."""
+    for source in data.manifest.sources:
+        for name, rule in source.rules.items():
+            for sample in rule.samples:
+                console.print(Text.assemble((f"{name}  ", "bold"), " | ".join(sample)), soft_wrap=True)
 
 
 def _show_source(source: "SourceReport", console: Console) -> None:
@@ -72,7 +88,8 @@ def _show_source(source: "SourceReport", console: Console) -> None:
     for name, rule in source.rules.items():
         if rule.pairs:
             example = " | ".join(rule.samples[0]) if rule.samples else ""
-            label = f"{name} (changed)" if name in NORMALIZING_RULES else name
+            effect = "changed" if name in NORMALIZING_RULES else "added" if name in AUGMENTATIONS else None
+            label = name if effect is None else f"{name} ({effect})"
             share = f"{rule.pairs / source.before.pairs:.2%}"
             rules.add_row(label, count(rule.pairs), share, Text(example[:EXAMPLE_CHARACTERS], "dim"))
     if source.held_out:

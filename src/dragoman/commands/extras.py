@@ -3,7 +3,6 @@
 EXTRA_OF_MODULE = {
     "prometheus_client": "serve",
     "psutil": "train",
-    "py3langid": "serve",
     "pynvml": "train",
     "python_multipart": "serve",
     "safetensors": "train",

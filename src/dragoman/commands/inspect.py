@@ -14,6 +14,9 @@ from dragoman.commands.typer_app import (
 
 def inspect(
     path: Annotated[Path, typer.Argument(help="A data set, run, checkpoint or export.", show_default=False)],
+    samples: Annotated[
+        bool, typer.Option("--samples", help="Show samples of the pairs that each rule of a data set dropped.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the contents of a data set, run, checkpoint or export, with sizes.
@@ -34,9 +37,12 @@ def inspect(
 
             print_json(dataset_summary.as_json(DataSet(path)))
         else:
-            from dragoman.commands.dataset_table import show_dataset
+            from dragoman.commands.dataset_table import show_dataset, show_samples
 
-            show_dataset(DataSet(path), open_console())
+            console = open_console()
+            show_dataset(DataSet(path), console)
+            if samples:
+                show_samples(DataSet(path), console)
         return
     from dragoman.exporting.export_summary import describe_export, is_export
 

@@ -31,6 +31,36 @@ TokenizerPath = Annotated[
         "of transformers (default: train a new one).",
     ),
 ]
+ScoreWith = Annotated[
+    Path | None,
+    typer.Option(
+        "--score-with",
+        metavar="MODEL",
+        help="Model of this direction: pairs that it finds as improbable as mismatched ones are dropped.",
+    ),
+]
+ScoreBackWith = Annotated[
+    Path | None,
+    typer.Option(
+        "--score-back-with", metavar="MODEL", help="Model of the other direction: pairs are judged by both together."
+    ),
+]
+Languages = Annotated[
+    str | None, typer.Option("--languages", "-l", help="Direction, such as en-de (default: from the file names).")
+]
+FileFormat = Annotated[str | None, typer.Option("--format", help="File format (default: from the file names).")]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="Encoding of text files, such as latin-1 (default: utf-8).")
+]
+Mirror = Annotated[
+    Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
+]
+Recipe = Annotated[
+    str | None, typer.Option(help="Recipe whose corpus, cleaning, augmentation and tokenizer settings are used.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")
+]
 
 
 def prepare(
@@ -38,25 +68,18 @@ def prepare(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Data set directory to create.")] = None,
     valid: Annotated[list[str] | None, typer.Option("--valid", help="Validation set: a file, or two as A,B.")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", help="Test set: a file, or two as A,B.")] = None,
-    languages: Annotated[
-        str | None, typer.Option("--languages", "-l", help="Direction, such as en-de (default: from the file names).")
-    ] = None,
-    file_format: Annotated[
-        str | None, typer.Option("--format", help="File format (default: from the file names).")
-    ] = None,
-    encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of text files, such as latin-1 (default: utf-8).")
-    ] = None,
-    mirror: Annotated[
-        Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
-    ] = None,
+    languages: Languages = None,
+    file_format: FileFormat = None,
+    encoding: Encoding = None,
+    mirror: Mirror = None,
     tokenizer: TokenizerPath = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Recipe whose corpus, cleaning and tokenizer settings are used.")
-    ] = None,
+    score_with: ScoreWith = None,
+    score_back_with: ScoreBackWith = None,
+    recipe: Recipe = None,
     workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes (default: one per core).")] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")
+    overwrite: Overwrite = False,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="Show samples of the pairs that each rule dropped.")
     ] = False,
     list_corpora: Annotated[bool, typer.Option("--list", help="List the corpora in the catalog.")] = False,
     as_json: AsJson = False,
@@ -65,7 +88,7 @@ def prepare(
 
     The same inputs and settings give the same bytes. An interrupted run resumes.
 
-    Only the corpus, cleaning and tokenizer settings of a --recipe have an effect here; `dragoman train` takes the rest.
+    Of a --recipe, only the corpus, cleaning, augmentation and tokenizer settings have an effect here.
 
     **Examples**
 
@@ -79,6 +102,10 @@ def prepare(
 
         dragoman prepare own.tmx crawl.tsv@0.5 -l en-de --out data/own cleaning.max_words=100
 
+        dragoman prepare crawl.en crawl.de --out data/crawl cleaning.rules=+language augmentation.upper_case=0.05
+
+        dragoman prepare crawl.tmx --score-with runs/en-de --score-back-with runs/de-en --out data/crawl
+
         dragoman prepare own.tmx -l en-de --tokenizer models/opus-mt-en-de --out data/own
     """
     if list_corpora:
@@ -91,15 +118,15 @@ def prepare(
     try:
         prepared = pipeline.prepare(
             arguments, out, valid=valid or [], test=test or [], languages=languages, file_format=file_format,
-            encoding=encoding, mirror=mirror, tokenizer=tokenizer, recipe=recipe, settings=overrides, workers=workers,
-            overwrite=overwrite,
+            encoding=encoding, mirror=mirror, tokenizer=tokenizer, score_with=score_with,
+            score_back_with=score_back_with, recipe=recipe, settings=overrides, workers=workers, overwrite=overwrite,
         )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
     if as_json:
         _print_result(prepared)
     else:
-        _show_result(prepared, recipe)
+        _show_result(prepared, recipe, samples=samples)
 
 
 def _split_inputs(inputs: list[str]) -> tuple[list[str], list[str]]:
@@ -118,8 +145,8 @@ def _print_result(prepared: "PreparedData") -> None:
     print_json({**facts, **dataset_summary.as_json(data)})
 
 
-def _show_result(prepared: "PreparedData", recipe: str | None) -> None:
-    from dragoman.commands.dataset_table import show_dropped_pairs, show_splits
+def _show_result(prepared: "PreparedData", recipe: str | None, *, samples: bool) -> None:
+    from dragoman.commands.dataset_table import show_dropped_pairs, show_samples, show_splits
     from dragoman.corpus.dropped_pairs import warnings_of
 
     console = open_console(optional=True)
@@ -129,6 +156,8 @@ def _show_result(prepared: "PreparedData", recipe: str | None) -> None:
     show_splits(data, console)
     _show_layouts(corpus, console)
     show_dropped_pairs(data, console)
+    if samples:
+        show_samples(data, open_console())
     for warning in warnings_of(data.manifest, corpus.train):
         open_console().print(f"[yellow]Warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True)
     commands = {

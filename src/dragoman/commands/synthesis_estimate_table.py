@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragoman.commands.synthesize import split_prices
+from dragoman.commands.synthesize import split_decoding
 from dragoman.commands.typer_app import escape, open_console, print_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def estimate(
     from dragoman.synthesis.synthesizer import SynthesisRequest
     from dragoman.terminal import table
 
-    prices, decoding = split_prices(overrides)
+    prices, decoding = split_decoding(overrides)
     found = estimate_synthesis(
         SynthesisRequest(
             Path(model), list(map(Path, texts)), Path(), decoding=decoding, machines=parse_hosts(hosts), client=client,

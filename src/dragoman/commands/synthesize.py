@@ -82,7 +82,7 @@ def synthesize(
     from dragoman.commands.translate import split_settings
 
     files, overrides = split_settings(texts)
-    prices, decoding = split_prices(overrides)
+    settings, decoding = split_decoding(overrides)
     if not files:
         raise DragomanError("synthesize needs a text, for example `dragoman synthesize MODEL news.en --out data/news`.")
     try:
@@ -90,7 +90,7 @@ def synthesize(
             model, files, out, back=back, tag=tag, n_best=n_best, device=device,
             sampling={"temperature": temperature, "top_k": top_k, "seed": seed} if sample else None,
             hosts=[hosts] if hosts else (), ssh_config=ssh_config, python=python, shard_lines=shard_lines,
-            settings=prices, **decoding,
+            settings=settings, **decoding,
         )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None
@@ -100,12 +100,12 @@ def synthesize(
         _show_result(corpus, open_console(optional=True))
 
 
-def split_prices(overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Settings of prices, and the decoding settings."""
+def split_decoding(overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Settings of rules and prices, and the decoding settings."""
     from dragoman.commands.translate import decoding_settings
 
-    prices = [override for override in overrides if override.startswith("money.")]
-    return prices, decoding_settings([override for override in overrides if override not in prices])
+    others = [override for override in overrides if override.startswith(("cleaning.", "money."))]
+    return others, decoding_settings([override for override in overrides if override not in others])
 
 
 def _show_result(corpus: "SyntheticCorpus", console: "Console") -> None:

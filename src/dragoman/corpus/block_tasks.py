@@ -1,4 +1,4 @@
-"""Tasks of the worker processes: clean, count and encode blocks of pairs, and assemble shards.
+"""Tasks of the worker processes: clean, augment, count and encode blocks of pairs, and assemble shards.
 
 Each result is one file that is written atomically, so an interrupted run resumes with the next block. A result depends
 only on the block's pairs, its number and the seed.
@@ -15,22 +15,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.corpus.cleaning import Cleaner, RuleCount, collapse_whitespace
+from dragoman.corpus.augmentation import augment
+from dragoman.corpus.cleaning import Cleaner, RuleCount
 from dragoman.corpus.dataset import TextCounts
 from dragoman.corpus.deduplication import Hashes, hash_line, hashes_from
 from dragoman.corpus.shards import gather_pairs, write_shard
 from dragoman.corpus.sources import Languages
+from dragoman.corpus.text_normalization import collapse_whitespace
 from dragoman.corpus.tokenizer import CachedEncoder, Tokenizer
 from dragoman.corpus.word_index import WordIndex
 from dragoman.files import replacing
-from dragoman.settings import RuleName, Settings
+from dragoman.settings import AUGMENTATIONS, RuleName, Settings
 from dragoman.text_lines import split_lines
 
 BLOCK_PAIRS = 16384
 SHARD_PAIRS = 500_000
 
 Mask = npt.NDArray[np.bool_]
-Rules = dict[RuleName, RuleCount]
+Rules = dict[str, RuleCount]
 TextPairs = list[tuple[str, str]]
 
 
@@ -44,6 +46,16 @@ class PreparationJob:
 
     def cleaned(self, block: int) -> Path:
         return self.folder / "clean" / f"{block:06d}.npz"
+
+    def scored(self, block: int) -> Path:
+        return self.folder / "score" / f"{block:06d}.npy"
+
+    def augmented(self, block: int) -> Path:
+        return self.folder / "augment" / f"{block:06d}.npz"
+
+    def text(self, block: int) -> Path:
+        """The file with the text to train on: with the augmented copies, if there are any."""
+        return self.augmented(block) if self.settings.augmentation.is_active else self.cleaned(block)
 
     def encoded(self, block: int) -> Path:
         return self.folder / "encode" / f"{block:06d}.npz"
@@ -64,7 +76,7 @@ class CleanedBlock:
 
 @dataclass(frozen=True)
 class EncodedBlock:
-    """Counts of an encoded block: all pairs (`before`), the pairs kept (`after`), and those by weight (`written`)."""
+    """Counts of an encoded block: all pairs (`before`), the pairs kept (`after`), and those with copies (`written`)."""
 
     before: TextCounts
     after: TextCounts
@@ -100,13 +112,9 @@ def clean_block(job: PreparationJob, block: int, source: bytes, target: bytes) -
         else:
             kept.append(as_line(*pair))
     cleaned = CleanedBlock(len(kept), len(raw), len(source) + len(target), cleaner.counts)
-    text = b"\n".join(kept)
-    index = WordIndex.from_text(text)
     _save(
         path,
-        text=_pack(text),
-        words=_pack(b" ".join(index.words)),
-        word_numbers=index.numbers,
+        **_indexed_text(b"\n".join(kept)),
         dropped=_pack(b"\n".join(dropped)),
         hashes=hashes_from(b"".join(map(hash_line, kept))),
         report=_pack(json.dumps(asdict(cleaned)).encode()),
@@ -124,25 +132,66 @@ def load_hashes(job: PreparationJob, block: int) -> Hashes:
     return hashes
 
 
-def _load_index(job: PreparationJob, block: int) -> WordIndex:
-    with np.load(job.cleaned(block)) as content:
+def load_pairs(job: PreparationJob, block: int) -> list[tuple[str, str]]:
+    """The cleaned pairs of a block."""
+    return [_decode_pair(line) for line in _load_lines(job.cleaned(block))]
+
+
+def augment_block(job: PreparationJob, block: int, keep: Mask) -> Rules:
+    """Append changed copies of the kept pairs of a block, and count them."""
+    path = job.augmented(block)
+    if path.exists():
+        return _rules_from_json(json.loads(_unpack(path, "report")))
+    lines = _load_lines(job.cleaned(block))
+    kept = np.flatnonzero(keep)
+    rules: Rules = {name: RuleCount() for name in AUGMENTATIONS if getattr(job.settings.augmentation, name)}
+    originals = []
+    copies = augment(
+        [_decode_pair(lines[pair]) for pair in kept], load_hashes(job, block)[kept], job.settings.augmentation,
+        job.languages, job.settings.corpus.seed,
+    )  # fmt: skip
+    for copy in copies:
+        rules[copy.change].add(*copy.pair)
+        originals.append(kept[copy.position])
+        lines.append(as_line(*copy.pair))
+    text = b"\n".join(lines)
+    report = {name: asdict(count) for name, count in rules.items()}
+    _save(
+        path,
+        **_indexed_text(text),
+        originals=np.array(originals, np.int64),
+        report=_pack(json.dumps(report).encode()),
+    )
+    return rules
+
+
+def _indexed_text(text: bytes) -> dict[str, Any]:
+    """Arrays of a text and of its words; `_load_lines` and `_load_index` read them."""
+    index = WordIndex.from_text(text)
+    return {"text": _pack(text), "words": _pack(b" ".join(index.words)), "word_numbers": index.numbers}
+
+
+def _load_index(path: Path) -> WordIndex:
+    with np.load(path) as content:
         return WordIndex(content["words"].tobytes().split(b" "), content["word_numbers"])
 
 
-def _load_lines(job: PreparationJob, block: int) -> list[bytes]:
-    return split_lines(_load(job.cleaned(block), "text").tobytes())
+def _load_lines(path: Path) -> list[bytes]:
+    return split_lines(_load(path, "text").tobytes())
 
 
-def load_pairs(job: PreparationJob, block: int) -> list[tuple[str, str]]:
-    """The cleaned pairs of a block."""
-    return [_decode_pair(line) for line in _load_lines(job, block)]
+def _with_copies(job: PreparationJob, block: int, selected: Mask) -> Mask:
+    """The mask of a block's pairs, with the augmented copies of the selected ones at its end."""
+    if not job.settings.augmentation.is_active:
+        return selected.copy()
+    return np.concatenate([selected, selected[_load(job.augmented(block), "originals")]])
 
 
 def count_block_words(job: PreparationJob, selected: Mapping[int, Mask]) -> Counter[str]:
     """Word counts of the selected pairs of some blocks, both sides together."""
     counts: Counter[bytes] = Counter()
     for block, mask in selected.items():
-        counts.update(_load_index(job, block).count(mask))
+        counts.update(_load_index(job.text(block)).count(_with_copies(job, block, mask)))
     return Counter({word.decode(): count for word, count in counts.items()})
 
 
@@ -157,20 +206,21 @@ def encode_block(
         texts = [(source, target) for source, target in content["held_out"]]
         return EncodedBlock(**counts, rules=_rules_from_json(content["rules"]), held_out=texts)
     encoder = _encoder(tokenizer)
-    lines = _load_lines(job, block)
+    lines = _load_lines(job.text(block))
     if encoder.tokenizer.encodes_word_by_word:
-        tokens, lengths = encoder.encode_index(_load_index(job, block))
+        tokens, lengths = encoder.encode_index(_load_index(job.text(block)))
     else:
         tokens, lengths = encoder.encode(b"\n".join(lines))
     _, dropped_lengths = encoder.encode(_load(job.cleaned(block), "dropped").tobytes())
     text_bytes = np.array([len(line) + 1 for line in lines], np.int64)
 
     rules: Rules = {}
-    keep = keep.copy()
+    pairs = len(keep)
+    keep = _with_copies(job, block, keep)
     if job.uses("tokens"):
         too_long = keep & (lengths.max(axis=1, initial=0) > job.settings.cleaning.max_tokens)
         rules["tokens"] = RuleCount()
-        for pair in np.flatnonzero(too_long):
+        for pair in np.flatnonzero(too_long[:pairs]):
             rules["tokens"].add(*_decode_pair(lines[pair]))
         keep &= ~too_long
 
@@ -185,10 +235,10 @@ def encode_block(
         by_shard[f"tokens_{shard}"] = np.concatenate([tokens[:0], *gather_pairs(tokens, lengths, order)])
 
     raw = load_cleaned(job, block)
-    all_tokens = lengths.sum(axis=0) + dropped_lengths.sum(axis=0)
+    all_tokens = lengths[:pairs].sum(axis=0) + dropped_lengths.sum(axis=0)
     encoded = EncodedBlock(
         before=TextCounts(raw.raw_pairs, raw.raw_bytes, int(all_tokens[0]), int(all_tokens[1])),
-        after=_count_text(np.flatnonzero(keep), lengths, text_bytes),
+        after=_count_text(np.flatnonzero(keep[:pairs]), lengths, text_bytes),
         written=_count_text(selected, lengths, text_bytes),
         rules=rules,
         held_out=[_decode_pair(lines[index]) for index in held_out],
@@ -254,7 +304,7 @@ def _decode_pair(line: bytes) -> tuple[str, str]:
     return source, target
 
 
-def _rules_from_json(content: dict[RuleName, Any]) -> Rules:
+def _rules_from_json(content: dict[str, Any]) -> Rules:
     return {
         rule: RuleCount(count["pairs"], [tuple(pair) for pair in count["samples"]]) for rule, count in content.items()
     }

@@ -95,7 +95,7 @@ class Manifest:
     """Vocabulary size."""
     token_dtype: str
     splits: Mapping[str, TextCounts]
-    """Counts as written: train after cleaning and weighting."""
+    """Counts as written: train after cleaning, augmentation and weighting."""
     sources: Sequence[SourceReport]
     evaluation_sources: Mapping[str, Sequence[str]]
     """The sources of the validation and test sets."""
@@ -103,6 +103,8 @@ class Manifest:
     settings: Mapping[str, Any]
     dragoman: str
     format: int = field(default=FORMAT)
+    min_score: float | None = None
+    """Score below which pairs were dropped, if models scored them."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -25,6 +25,13 @@ def hashes_from(digests: bytes) -> Hashes:
     return np.frombuffer(digests, "<u8").reshape(-1, 2)
 
 
+def random_keys(hashes: Hashes, seed: Sequence[int]) -> npt.NDArray[np.float64]:
+    """A reproducible random number in [0, 1) for each pair, from its hash and the seed alone."""
+    mix = np.random.default_rng(seed).integers(2**63, dtype=np.uint64) | np.uint64(1)
+    mixed = (hashes[:, 1] ^ mix) * mix
+    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
+
+
 def mark_duplicates(counts: Sequence[int], load: Callable[[int], Hashes]) -> npt.NDArray[np.bool_]:
     """A mask of the pairs that repeat an earlier one. Block b has `counts[b]` pairs, with the hashes `load(b)`.
 

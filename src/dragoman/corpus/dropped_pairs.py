@@ -10,6 +10,7 @@ from dragoman.corpus.dataset import Manifest, SourceReport
 from dragoman.corpus.source_arguments import STANDARD_INPUT, TWO_FILE_FORMATS
 from dragoman.corpus.sources import Languages, Source
 from dragoman.corpus.text_encodings import likely_encoding
+from dragoman.settings import AUGMENTATIONS
 
 WARNING_SHARE = 0.1
 """Share of the pairs of a source above which a rule that dropped them is worth a warning."""
@@ -38,7 +39,18 @@ def dropped_by_rule(manifest: Manifest) -> list[DroppedPairs]:
 
 def _dropped(source: SourceReport) -> dict[str, int]:
     return {
-        rule: report.pairs for rule, report in source.rules.items() if report.pairs and rule not in NORMALIZING_RULES
+        rule: report.pairs
+        for rule, report in source.rules.items()
+        if report.pairs and rule not in NORMALIZING_RULES and rule not in AUGMENTATIONS
+    }
+
+
+def augmented_copies(manifest: Manifest) -> dict[str, int]:
+    """The augmented copies of pairs of all sources, by what was changed."""
+    return {
+        name: sum(source.rules[name].pairs for source in manifest.sources if name in source.rules)
+        for name in AUGMENTATIONS
+        if any(name in source.rules for source in manifest.sources)
     }
 
 
@@ -72,6 +84,14 @@ def remedy_of(rule: str, settings: Mapping[str, Any], source: Source | None, lan
             return "the text was decoded with a wrong encoding before: get the original, or give its --encoding."
         case "script":
             return f"check that the sides are {languages.source} and {languages.target}, in this order."
+        case "copied":
+            return "check that the target side is translated, or raise cleaning.max_copied."
+        case "repetition":
+            return "check that the text is not made of lists or menus, or raise cleaning.max_repeated."
+        case "language":
+            return f"check that the sides are {languages.source} and {languages.target}, in this order."
+        case "score" | "agreement":
+            return "check that the sides are aligned, or lower cleaning.min_score."
         case "duplicate":
             return "the corpus repeats itself, or contains the validation or test set; nothing is to be done."
         case "tokens":

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dragoman import __version__
-from dragoman.corpus.block_tasks import EncodedBlock, PreparationJob, SourceBlock, TextPairs
+from dragoman.corpus.block_tasks import EncodedBlock, Rules, SourceBlock, TextPairs
 from dragoman.corpus.catalog import Corpus
-from dragoman.corpus.cleaning import RuleCount, merge_counts
+from dragoman.corpus.cleaning import merge_counts
 from dragoman.corpus.dataset import (
     JOB_FILE,
     MANIFEST_FILE,
@@ -19,8 +19,10 @@ from dragoman.corpus.dataset import (
     compute_identity,
 )
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.settings import RuleName, Settings
+from dragoman.settings import Settings
 
+SECTIONS = {"corpus", "cleaning", "augmentation", "tokenizer"}
+"""The sections of the settings that a data set depends on."""
 UNHASHED_FILES = frozenset({MANIFEST_FILE, JOB_FILE})
 """The manifest cannot contain its own hash; the job file has timestamps, which are not part of the data."""
 
@@ -33,6 +35,7 @@ def build_manifest(
     splits: Mapping[str, TextCounts],
     sources: Sequence[SourceReport],
     evaluation: Mapping[str, TextPairs],
+    min_score: float | None,
 ) -> Manifest:
     """The manifest of the data set in `folder`, whose other files are complete."""
     files = _hash_files(folder)
@@ -50,28 +53,27 @@ def build_manifest(
             for split, sources in (("valid", corpus.valid), ("test", corpus.test))
         },
         files=files,
-        settings=settings.model_dump(mode="json", include={"corpus", "cleaning", "tokenizer"}),
+        settings=settings.model_dump(mode="json", include=SECTIONS),
         dragoman=__version__,
+        min_score=min_score,
     )
 
 
 def report_sources(
     corpus: Corpus,
-    job: PreparationJob,
     blocks: Sequence[SourceBlock],
     encoded: Sequence[EncodedBlock],
-    duplicates: Sequence[RuleCount],
+    selected: Sequence[Rules],
 ) -> list[SourceReport]:
     """Counts before and after cleaning, and the effect of each rule, for each source of training pairs."""
     reports = []
     for number, source in enumerate(corpus.train):
         source_blocks = [index for index, block in enumerate(blocks) if block.source == number]
-        rules: dict[RuleName, RuleCount] = {}
+        rules: Rules = {}
         for index in source_blocks:
             merge_counts(rules, blocks[index].cleaned.rules)
+            merge_counts(rules, selected[index])
             merge_counts(rules, encoded[index].rules)
-            if job.uses("duplicate"):
-                merge_counts(rules, {"duplicate": duplicates[index]})
         reports.append(
             SourceReport(
                 name=source.name,

@@ -16,7 +16,7 @@ from dragoman.corpus.block_tasks import (
     load_pairs,
 )
 from dragoman.corpus.cleaning import SAMPLES_PER_RULE, Cleaner, RuleCount
-from dragoman.corpus.deduplication import Hashes, hash_line, hashes_from, mark_duplicates
+from dragoman.corpus.deduplication import Hashes, hash_line, hashes_from, mark_duplicates, random_keys
 from dragoman.progress_callback import Progress
 
 MAX_HELD_OUT_FRACTION = 0.1
@@ -94,7 +94,4 @@ def sample_pairs(job: PreparationJob, block: int, keep: Mask, fraction: float) -
 
 def _random_keys(job: PreparationJob, block: int, purpose: Purpose) -> npt.NDArray[np.float64]:
     """A reproducible random number in [0, 1) for each pair, from its text, the seed and the purpose alone."""
-    seed = [job.settings.corpus.seed, _RANDOM_STREAM[purpose]]
-    mix = np.random.default_rng(seed).integers(2**63, dtype=np.uint64) | np.uint64(1)
-    mixed = (load_hashes(job, block)[:, 1] ^ mix) * mix
-    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
+    return random_keys(load_hashes(job, block), [job.settings.corpus.seed, _RANDOM_STREAM[purpose]])

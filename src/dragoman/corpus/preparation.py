@@ -2,7 +2,8 @@
 
 The stages write to a folder next to the result. Each stage writes its parts atomically, as one file each:
 
-    read and clean blocks -> drop duplicates, hold out pairs -> train the tokenizer -> encode blocks -> assemble shards
+    read and clean blocks -> drop duplicates -> score by a model -> hold out pairs -> augment -> train the tokenizer
+    -> encode blocks -> assemble shards
 
 An interrupted run keeps the finished parts and resumes. The result is renamed to its final name when it is complete.
 """
@@ -25,19 +26,22 @@ from dragoman.corpus.block_tasks import (
     EncodedBlock,
     Mask,
     PreparationJob,
+    Rules,
     SourceBlock,
     TextPairs,
     assemble_shard,
+    augment_block,
     clean_block,
     count_block_words,
     encode_block,
     write_evaluation_shard,
 )
 from dragoman.corpus.catalog import Corpus
-from dragoman.corpus.cleaning import RuleCount, merge_counts
+from dragoman.corpus.cleaning import merge_counts
 from dragoman.corpus.dataset import JOB_FILE, MANIFEST_FILE, SPLITS, TOKENIZER_FILE, TextCounts, text_files
 from dragoman.corpus.dropped_pairs import remedy_of
-from dragoman.corpus.manifest_builder import build_manifest, report_sources
+from dragoman.corpus.manifest_builder import SECTIONS, build_manifest, report_sources
+from dragoman.corpus.model_filter import PairScorer, drop_low_scores
 from dragoman.corpus.pair_selection import drop_duplicates, hold_out, sample_pairs
 from dragoman.corpus.process_pool import ProcessPool
 from dragoman.corpus.sources import Source, fingerprint, is_standard_input, read_pairs
@@ -45,7 +49,7 @@ from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import CorpusError, DragomanError, write_remedy
 from dragoman.files import locked, publish_folder, remove_drafts, replacing, write_json
 from dragoman.progress_callback import Progress, no_progress
-from dragoman.settings import RuleName, Settings
+from dragoman.settings import Settings
 
 BLOCKS_PER_WORD_COUNT = 8
 """Blocks whose words a worker counts before it returns: most words occur in all of them."""
@@ -58,12 +62,13 @@ def prepare(
     *,
     workers: int,
     tokenizer: Tokenizer | None = None,
+    scorer: PairScorer | None = None,
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> bool:
     """Create the data set `out`. Return False if it already exists, made from the same inputs and settings."""
     out = out.absolute()
-    inputs = _describe_inputs(corpus, settings, tokenizer)
+    inputs = _describe_inputs(corpus, settings, tokenizer) | ({} if scorer is None else {"models": scorer.identity})
     if out.exists():
         if _was_made_from(out, inputs):
             return False
@@ -75,11 +80,11 @@ def prepare(
             reads_stdin = any(is_standard_input(source) for source in (*corpus.train, *corpus.valid, *corpus.test))
             if reads_stdin or not _was_made_from(partial, inputs):
                 shutil.rmtree(partial, ignore_errors=True)
-                (partial / "clean").mkdir(parents=True)
-                (partial / "encode").mkdir()
+                for stage in ("clean", "score", "augment", "encode"):
+                    (partial / stage).mkdir(parents=True)
                 write_json(partial / JOB_FILE, inputs)
             with ProcessPool(workers) as pool:
-                _Pipeline(corpus, partial, settings, pool, progress).run(tokenizer)
+                _Pipeline(corpus, partial, settings, pool, progress).run(tokenizer, scorer)
             write_json(partial / "finished" / JOB_FILE, inputs)
             publish_folder(partial / "finished", out)
             shutil.rmtree(partial)
@@ -110,7 +115,7 @@ def _describe_inputs(corpus: Corpus, settings: Settings, tokenizer: Tokenizer | 
         "dragoman": __version__,
         "name": corpus.name,
         "languages": [corpus.languages.source, corpus.languages.target],
-        "settings": settings.model_dump(mode="json", include={"corpus", "cleaning", "tokenizer"}),
+        "settings": settings.model_dump(mode="json", include=SECTIONS),
         "tokenizer": None if tokenizer is None else hashlib.sha256(tokenizer.model).hexdigest(),
         "sources": {
             split: [
@@ -159,19 +164,25 @@ class _Pipeline:
         self._progress = progress
         self._job = PreparationJob(folder, corpus.languages, settings)
 
-    def run(self, given_tokenizer: Tokenizer | None) -> None:
+    def run(self, given_tokenizer: Tokenizer | None, scorer: PairScorer | None) -> None:
         evaluation: dict[str, TextPairs] = {
             "valid": self._read_evaluation(self._corpus.valid),
             "test": self._read_evaluation(self._corpus.test),
         }
         blocks = list(self._clean())
         keep, duplicates = drop_duplicates(self._job, blocks, evaluation, self._progress)
+        selected: list[Rules] = [{"duplicate": count} if self._job.uses("duplicate") else {} for count in duplicates]
+        min_score = None
+        if scorer is not None and self._job.uses(scorer.rule) and any(mask.any() for mask in keep):
+            low, min_score = drop_low_scores(self._job, keep, scorer, self._progress)
+            selected = [rules | {scorer.rule: count} for rules, count in zip(selected, low, strict=True)]
         held_out = hold_out(self._job, keep, evaluation)
         if not any(mask.any() for mask in keep):
-            raise self._no_pairs_left(blocks, duplicates)
+            raise self._no_pairs_left(blocks, selected)
         self._finished.mkdir(exist_ok=True)
         remove_drafts(self._finished)
         tokenizer_path = self._finished / TOKENIZER_FILE
+        selected = [rules | copies for rules, copies in zip(selected, self._augment(keep), strict=True)]
         self._make_tokenizer(keep, given_tokenizer, tokenizer_path)
         encoded = self._encode(blocks, keep, held_out, tokenizer_path)
         for block, valid_positions in zip(encoded, held_out["valid"], strict=True):
@@ -181,12 +192,14 @@ class _Pipeline:
         tokenizer = Tokenizer.load(tokenizer_path)
         splits = {"train": sum((block.written for block in encoded), TextCounts())}
         if not splits["train"].pairs:
-            raise self._no_pairs_left(blocks, duplicates)
+            raise self._no_pairs_left(blocks, selected)
         for split, pairs in evaluation.items():
             if pairs:
                 splits[split] = self._write_evaluation(split, pairs, tokenizer)
-        sources = report_sources(self._corpus, self._job, blocks, encoded, duplicates)
-        manifest = build_manifest(self._finished, self._corpus, self._settings, tokenizer, splits, sources, evaluation)
+        sources = report_sources(self._corpus, blocks, encoded, selected)
+        manifest = build_manifest(
+            self._finished, self._corpus, self._settings, tokenizer, splits, sources, evaluation, min_score
+        )
         write_json(self._finished / MANIFEST_FILE, manifest.to_json())
 
     def _read_evaluation(self, sources: Sequence[Source]) -> TextPairs:
@@ -216,6 +229,15 @@ class _Pipeline:
             done += cleaned.raw_pairs
             self._progress("Cleaning pairs", done, None)
             yield SourceBlock(source_of_block[index], cleaned)
+
+    def _augment(self, keep: Sequence[Mask]) -> list[Rules]:
+        if not self._settings.augmentation.is_active:
+            return [{} for _ in keep]
+        augmented = []
+        for rules in self._pool.map(augment_block, ((self._job, index, mask) for index, mask in enumerate(keep))):
+            augmented.append(rules)
+            self._progress("Augmenting", len(augmented), len(keep))
+        return augmented
 
     def _make_tokenizer(self, keep: Sequence[Mask], given: Tokenizer | None, path: Path) -> None:
         if given is not None:
@@ -271,10 +293,10 @@ class _Pipeline:
                 temporary.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8", newline="\n")
         return write_evaluation_shard(self._finished / split, tokenizer, pairs)
 
-    def _no_pairs_left(self, blocks: Sequence[SourceBlock], duplicates: Sequence[RuleCount]) -> CorpusError:
-        rules: dict[RuleName, RuleCount] = {}
-        for block, repeated in zip(blocks, duplicates, strict=True):
-            merge_counts(rules, {**block.cleaned.rules, "duplicate": repeated})
+    def _no_pairs_left(self, blocks: Sequence[SourceBlock], selected: Sequence[Rules]) -> CorpusError:
+        rules: Rules = {}
+        for block, dropped in zip(blocks, selected, strict=True):
+            merge_counts(rules, {**block.cleaned.rules, **dropped})
         rule = max(rules, key=lambda rule: rules[rule].pairs, default="tokens")
         settings, source = self._settings.cleaning.model_dump(), self._corpus.train[0]
         return CorpusError(

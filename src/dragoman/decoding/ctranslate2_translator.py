@@ -180,11 +180,12 @@ class CTranslate2Translator(LineTranslator):
         return max_length(len(self._source_prefix) + len(source), self.options.max_length_ratio)
 
     def log_probabilities(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[list[float]]:
-        """Log-probability of each token of given translations, with the end token."""
         pieces = self.tokenizer.pieces
         scored = self.runtime.score_batch(
             [self._pieces(source) for source, _ in pairs],
             [[*self._target_prefix, *(pieces[token] for token in translation)] for _, translation in pairs],
+            max_batch_size=self._batch_limit,
+            batch_type="tokens",
             max_input_length=0,
         )
         return [list(result.log_probs)[len(self._target_prefix) :] for result in scored]

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dragoman.corpus.cleaning import limit_combining_marks
 from dragoman.corpus.sources import Languages, Source, read_pairs
+from dragoman.corpus.text_normalization import limit_combining_marks
 from dragoman.errors import DragomanError
 
 MAX_TERMS = 10_000

@@ -133,6 +133,9 @@ class GlossaryTranslator(LineTranslator):
     def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
         return self._translator.attention(pairs)
 
+    def log_probabilities(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[list[float]]:
+        return self._translator.log_probabilities(pairs)
+
     def translate_scored(self, lines: Sequence[str], n_best: int = 1) -> list[Translation]:
         translations = super().translate_scored(lines, n_best)
         for line, translation in zip(lines, translations, strict=True):

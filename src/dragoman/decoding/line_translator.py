@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.corpus.cleaning import collapse_whitespace, remove_control_characters
 from dragoman.corpus.sources import Languages
+from dragoman.corpus.text_normalization import collapse_whitespace, remove_control_characters
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.settings import DecodingSettings
 
@@ -101,6 +101,10 @@ class LineTranslator(ABC):
     @abstractmethod
     def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
         """Cross-attention of given translations."""
+
+    @abstractmethod
+    def log_probabilities(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[list[float]]:
+        """Log-probability of each token of given translations, with the end token."""
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line."""

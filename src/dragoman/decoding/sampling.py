@@ -193,7 +193,7 @@ def gumbel_noise(keys: Tensor, seed: Tensor, step: int, tokens: Tensor) -> Tenso
     counter = (step * COUNTER_FACTOR + 2**31) % 2**32 - 2**31  # Wrapped, as products of tensors are.
     rows = hashed_bits(keys ^ counter, seed)[:, None]
     bits = mix_bits_(rows ^ tokens.to(torch.int32) * COUNTER_FACTOR)
-    uniform = ((bits >> (32 - _NOISE_BITS)) + 2 ** (_NOISE_BITS - 1) + 0.5) / 2**_NOISE_BITS
+    uniform: Tensor = ((bits >> (32 - _NOISE_BITS)) + 2 ** (_NOISE_BITS - 1) + 0.5) / 2**_NOISE_BITS
     return uniform.log_().neg_().log_().neg_()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from dragoman.batching.packed_batch import pack_sentences
 from dragoman.corpus.sources import Languages
@@ -29,6 +30,8 @@ GPU_CACHE_SHARE = 1 / 8
 """Share of a GPU's memory for the key-value cache of a batch. Short sentences need more than estimated, logits of the
 whole vocabulary come on top, and a model in training may need most of the rest."""
 GPU_LOOK_AHEAD = 8192
+SCORED_TOKENS = 2048
+"""Tokens whose logits are computed at once when given translations are scored."""
 
 
 class Translator(LineTranslator):
@@ -103,6 +106,36 @@ class Translator(LineTranslator):
             return [np.zeros((0, len(source) - 1), np.float32) for source, _ in pairs]
         attention = torch.stack(weights, 1)[:, len(prefix) :, len(source_prefix) :].float().cpu().numpy()
         return [attention[index, : len(target), : len(source) - 1] for index, (source, target) in enumerate(pairs)]
+
+    def log_probabilities(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[list[float]]:
+        order = sorted(range(len(pairs)), key=lambda index: -len(pairs[index][0]) - len(pairs[index][1]))
+        found: dict[int, list[float]] = {}
+        while order:
+            longest = sum(map(len, pairs[order[0]])) + 1
+            batch = order[: max(1, self.batch_tokens // longest)]
+            try:
+                found.update(zip(batch, self._batch_log_probabilities([pairs[i] for i in batch]), strict=True))
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or len(batch) == 1:
+                    raise
+                self.batch_tokens = len(batch) // 2 * longest
+            else:
+                del order[: len(batch)]
+        return [found[index] for index in range(len(pairs))]
+
+    def _batch_log_probabilities(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[list[float]]:
+        special, prefix = self.special_tokens, self.tokenizer.target_prefix
+        translations = [[*prefix, *target] for _, target in pairs]
+        labels = torch.tensor([token for each in translations for token in (*each, special.eos_id)])
+        with torch.inference_mode(), Precision.for_decoding(self._device).autocast():
+            source = pack_sentences([(*self.tokenizer.source_prefix, *source) for source, _ in pairs]).to(self._device)
+            target = pack_sentences([[special.decoder_start_id, *each] for each in translations]).to(self._device)
+            hidden = self.model.decode(self.model.encode(source), source.layout, target)  # [T, d]
+            parts = zip(*(torch.split(each, SCORED_TOKENS) for each in (hidden, labels.to(self._device))), strict=True)
+            # A part at a time, so that the logits of the whole vocabulary fit into memory.
+            nll = [F.cross_entropy(self.model.logits(part).float(), label, reduction="none") for part, label in parts]
+        by_pair = torch.split(torch.cat(nll).neg().cpu(), [len(each) + 1 for each in translations])
+        return [each[len(prefix) :].tolist() for each in by_pair]
 
     @property
     def _device(self) -> torch.device:

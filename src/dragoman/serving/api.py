@@ -10,15 +10,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from dragoman.corpus import language_detection
+from dragoman.corpus.language_detection import LanguageGuess
 from dragoman.decoding.glossary_search import TermCheck, check_terms
 from dragoman.documents.html_document import HtmlDocument, visible_text
 from dragoman.documents.marked_text import MarkedText
 from dragoman.errors import DragomanError
-from dragoman.serving import language_detection
 from dragoman.serving.admission import Admission
 from dragoman.serving.disconnects import cancel_on_disconnect
 from dragoman.serving.error_responses import ApiError
-from dragoman.serving.language_detection import LanguageGuess
 from dragoman.serving.limits import Limits
 from dragoman.serving.request_parsing import read_fields
 from dragoman.serving.schemas import DetectRequest, StreamRequest, SuggestRequest, TranslateRequest

@@ -3,8 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from dragoman.corpus.language_detection import language_name
 from dragoman.documents.formats import FORMATS
-from dragoman.serving.language_detection import language_name
 from dragoman.serving.limits import Limits
 from dragoman.serving.metrics import CONTENT_TYPE, Metrics
 from dragoman.serving.source_languages import AUTO

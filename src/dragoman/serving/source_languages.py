@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from dragoman.corpus import language_detection
 from dragoman.corpus.language_codes import same_language
-from dragoman.serving import language_detection
-from dragoman.serving.language_detection import LanguageGuess
+from dragoman.corpus.language_detection import LanguageGuess
 from dragoman.serving.translation_service import TranslationService
 
 AUTO = "auto"

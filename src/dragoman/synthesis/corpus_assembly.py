@@ -7,8 +7,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from dragoman.corpus.pair_filter import PairFilter
+from dragoman.corpus.sources import Languages
+from dragoman.decoding.line_translator import normalize_line
 from dragoman.files import replacing
 from dragoman.progress_callback import Progress
+from dragoman.settings import CleaningSettings
 from dragoman.synthesis.shard_store import ShardHeader
 from dragoman.synthesis.synthesis_folder import SynthesisDescription, SynthesisFolder
 
@@ -20,11 +24,6 @@ Keep = Callable[[str, str, float], str | None]
 """The name of the rule that drops a pair of text, translation and score; None if it is kept."""
 
 
-def keep_all(text: str, translation: str, score: float) -> str | None:  # noqa: ARG001
-    """Drop nothing."""
-    return None
-
-
 @dataclass(frozen=True)
 class CorpusOptions:
     """How a corpus is made of the translations."""
@@ -33,7 +32,20 @@ class CorpusOptions:
     """Back-translation: the synthetic side is the source."""
     tag: str = ""
     """Word in front of each synthetic sentence."""
-    keep: Keep = keep_all
+    cleaning: CleaningSettings | None = None
+    """Settings of the rules that drop pairs by their text; None drops only empty ones."""
+    keep: Keep | None = None
+    """Another rule, which is asked first."""
+
+    def make_filter(self, languages: Languages) -> Keep:
+        """The rules for texts and translations in these languages."""
+        by_text = None if self.cleaning is None else PairFilter(self.cleaning, languages)
+
+        def find_rule(text: str, translation: str, score: float) -> str | None:
+            rule = None if self.keep is None else self.keep(text, translation, score)
+            return rule if rule or by_text is None else by_text(text, translation, score)
+
+        return find_rule
 
 
 @dataclass
@@ -114,17 +126,17 @@ def _kept_pairs(
     counts: CorpusCounts,
     progress: Progress,
 ) -> Iterator[tuple[str, str]]:
-    tag = f"{options.tag} " if options.tag else ""
+    tag, find_rule = f"{options.tag} " if options.tag else "", options.make_filter(description.languages)
     for number in range(description.shards):
         header, lines = folder.shards.read(number)
         counts.add_shard(header)
         for text, candidates in lines:
             counts.read_lines += 1
+            normal = normalize_line(text)  # As it was translated.
             for candidate in candidates:
                 counts.translated_pairs += 1
                 translation, score = candidate.text, candidate.score
-                is_empty = not translation or not text.strip()
-                rule = EMPTY if is_empty else options.keep(text, translation, score)
+                rule = find_rule(normal, translation, score) if normal and translation else EMPTY
                 if rule is None:
                     counts.kept_pairs += 1
                     yield text, tag + translation
