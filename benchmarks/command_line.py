@@ -33,7 +33,13 @@ def dragoman_command(*arguments: str | Path) -> list[str]:
 
 def run_dragoman(*arguments: str | Path) -> None:
     """Run a command of Dragoman to its end. A failure ends the benchmark, with the command's output."""
+    dragoman_output(*arguments)
+
+
+def dragoman_output(*arguments: str | Path) -> str:
+    """The same, and return what it printed."""
     process = subprocess.run(dragoman_command(*arguments), capture_output=True, text=True, check=False)
     if process.returncode:
         output = f"{process.stdout[-2000:]}{process.stderr[-2000:]}"
         raise SystemExit(f"dragoman {arguments[0]} exited with status {process.returncode}: {output}")
+    return process.stdout

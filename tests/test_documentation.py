@@ -31,6 +31,7 @@ from .shared_folder import shared_folder
 
 BLOCKS = list(blocks())
 NOT_RUN = {
+    r"dragoman (distill|report students)": "takes half a minute: tests/distillation runs it",
     r"dragoman demo": "takes minutes: tests/commands/test_demo.py runs it",
     r"dragoman prepare (wmt16|europarl)": "downloads gigabytes",
     r"dragoman prepare own-corpus\.toml": "names files on example.org",

@@ -1,5 +1,6 @@
 """Train translation models across whatever machines you have, and know what limits the run."""
 
+from dragoman.distillation.distiller import Distillation, distill
 from dragoman.errors import DragomanError
 from dragoman.pipeline import (
     PreparedData,
@@ -22,6 +23,7 @@ from dragoman.progress_callback import Progress, no_progress
 
 __version__ = "0.1.0"
 __all__ = [
+    "Distillation",
     "DragomanError",
     "PreparedData",
     "Progress",
@@ -29,6 +31,7 @@ __all__ = [
     "SyntheticCorpus",
     "TrainedRun",
     "compare",
+    "distill",
     "export",
     "learning_curve",
     "load",

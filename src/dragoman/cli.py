@@ -14,6 +14,7 @@ import typer
 from dragoman import __version__
 from dragoman.commands.config import show_config
 from dragoman.commands.demo import demo
+from dragoman.commands.distill import distill
 from dragoman.commands.doctor import doctor
 from dragoman.commands.export import export
 from dragoman.commands.extras import missing_extra
@@ -49,6 +50,7 @@ app.command(cls=CommandWithSettings)(with_quiet(translate))
 app.command(cls=CommandWithSettings)(with_quiet(synthesize))
 app.command()(with_quiet(score))
 app.command()(with_quiet(export))
+app.command(cls=CommandWithSettings)(with_quiet(distill))
 app.command()(with_quiet(serve))
 app.command()(with_quiet(demo))
 app.command(cls=CommandWithSettings)(with_quiet(doctor))

@@ -24,6 +24,7 @@ ARGUMENTS = {
     "synthesize": "{folder} {folder}/text --out {folder}/corpus",
     "score": "{folder}/text --ref {folder}/text",
     "export": "{folder} --out {folder}/export",
+    "distill": "{folder} --data {folder} --out {folder}/student",
     "serve": "{folder}",
     "demo": "--out {folder}/text/demo",
     "doctor": "tiny training.steps=wrong",
@@ -33,7 +34,7 @@ ARGUMENTS = {
     "config": "tiny",
 }
 NEEDS = {
-    "train": {"train", "launch", "learning-curve", "demo", "doctor", "export", "inspect"},
+    "train": {"train", "launch", "learning-curve", "demo", "distill", "doctor", "export", "inspect"},
     "serve": {"serve", "watch"},
 }
 """Commands that need an extra whatever their arguments are."""

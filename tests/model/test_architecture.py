@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.model.architecture import architecture_of, attention_flops, token_flops
+from dragoman.model.architecture import architecture_of, attention_flops, parameter_count, token_flops
 
 from .counted_flops import count_by_torch
 
@@ -27,3 +27,9 @@ def test_attention_of_a_corpus_is_the_sum_over_its_pairs(pairs):
     architecture = architecture_of("tiny")
     separate = [attention_flops(architecture, np.array([pair], np.int32)) for pair in pairs]
     assert attention_flops(architecture, np.array(pairs, np.int32)) == sum(separate)
+
+
+@pytest.mark.parametrize("recipe", ["student", "student-tiny"])
+def test_students_fit_into_20_megabytes(recipe):
+    """In int8 each parameter is a byte; tokenizer, vocabulary and scales take less than 2 MB."""
+    assert parameter_count(architecture_of(recipe)) < 18_000_000

@@ -25,6 +25,8 @@ def report(
 ) -> None:
     """Write a report of a run as one self-contained HTML file: how it goes, what limits it, what to do.
 
+    The folder of a distillation gives sizes, speeds, and the ledger of the quality that was lost.
+
     Several runs are compared: settings, data, machines, speed, quality, whether the difference in BLEU is significant,
     and which run to prefer at which cost.
 
@@ -36,7 +38,11 @@ def report(
 
         dragoman report runs/base --markdown > notes.md
     """
-    if as_json:
+    from dragoman.insight.distillation_report import is_distillation
+
+    if len(runs) == 1 and is_distillation(runs[0]):
+        _report_distillation(runs[0], out, markdown=markdown, as_json=as_json)
+    elif as_json:
         content = _read(runs).content
         print_json(content["runs"][0] if content["comparison"] is None else content)
     elif markdown:
@@ -60,6 +66,23 @@ def write_report(runs: Sequence[Path], out: Path | None, console: "Console") -> 
             console.print(f"\n[bold]{escape(summary['run'])}[/bold]", highlight=False)
             _print_overview(summary, console)
     console.print(f"Report: {escape(str(path))}", highlight=False, soft_wrap=True)
+
+
+def _report_distillation(folder: Path, out: Path | None, *, markdown: bool, as_json: bool) -> None:
+    from dragoman.insight.distillation_report import describe, read_distillation, to_markdown, write_page
+    from dragoman.insight.report_writer import REPORT_FILE
+
+    content = read_distillation(folder)
+    if as_json:
+        print_json(content)
+    elif markdown:
+        typer.echo(to_markdown(content), nl=False)
+    else:
+        path = out or folder / REPORT_FILE
+        write_page(content, path)
+        console = open_console()
+        console.print(escape(describe(content)), highlight=False)
+        console.print(f"Report: {escape(str(path))}", highlight=False, soft_wrap=True)
 
 
 def _read(runs: Sequence[Path]) -> "Report":

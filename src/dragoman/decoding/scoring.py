@@ -127,6 +127,8 @@ def measure_gain(
         score = BLEU.compute_bleu(matches[:4], matches[4:], system_length, reference_length, smooth_method="exp")
         return float(score.score)
 
+    for texts in (baseline, system):
+        _check_aligned(texts, [references])
     counts = [_count_matches(tuple(texts), tuple(references), language) for texts in (baseline, system)]
     draws = np.random.default_rng(0).integers(len(references), size=(RESAMPLES, len(references)))
     gains = sorted(bleu(counts[1][drawn].sum(0)) - bleu(counts[0][drawn].sum(0)) for drawn in draws)

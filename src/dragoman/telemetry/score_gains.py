@@ -9,7 +9,7 @@ VALIDATION = "valid"
 
 @dataclass(frozen=True)
 class Gain:
-    """Difference in BLEU from the starting model on one set, with its 95 % interval by paired bootstrap."""
+    """Difference in BLEU from a baseline on the same sentences, with its 95 % interval by paired bootstrap."""
 
     bleu: float
     low: float

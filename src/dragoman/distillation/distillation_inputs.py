@@ -1,0 +1,85 @@
+"""The inputs of a distillation: checked before anything is made, and recorded beside the result."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.sources import Languages
+from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
+from dragoman.decoding.model_choice import find_model
+from dragoman.errors import DragomanError
+from dragoman.files import read_json
+from dragoman.pipeline import Overrides
+from dragoman.recipe import Resolved, resolve
+from dragoman.settings import MoneySettings
+from dragoman.synthesis.synthesizer import weights_digest
+
+_SECTIONS = {"corpus", "cleaning", "tokenizer", "batch", "model", "optimizer", "schedule", "training", "decoding"}
+"""Settings that change the student. The others may differ when a distillation is resumed."""
+
+
+@dataclass(frozen=True)
+class DistillationInputs:
+    """What a distillation is made from."""
+
+    teacher: str
+    data: DataSet
+    text: tuple[str, ...]
+    """Files of source text beside the data set's."""
+    recipe: str
+    overrides: Overrides
+    beam: int | None
+    """Beam of the teacher; None for its own."""
+    hosts: tuple[str, ...]
+    """Other machines that translate."""
+    workers: int | None
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        return resolve(self.recipe, self.overrides)
+
+    def check(self) -> None:
+        """Raise one error with everything that would fail later."""
+        problems = [f"--text {path} does not exist: check the path." for path in self.text if not Path(path).is_file()]
+        if "valid" not in self.data.manifest.splits:
+            problems.append(
+                f"{self.data.path} has no validation set: prepare it with `--valid`, or with corpus.valid_pairs."
+            )
+        if self.resolved.settings.model.qk_norm:
+            problems.append("model.qk_norm = true cannot be exported to CTranslate2: leave it out.")
+        try:
+            problems += self._check_languages(find_model(Path(self.teacher)))
+        except DragomanError as error:
+            problems.append(str(error))
+        if problems:
+            raise DragomanError("\n  ".join(problems))
+
+    def _check_languages(self, teacher: Path) -> list[str]:
+        """A model of transformers is left out: a direction may be stated for it, or it may have many."""
+        if not (teacher / DESCRIPTION_FILE).exists():
+            return []
+        languages = Languages(**read_json(teacher / DESCRIPTION_FILE)["languages"])
+        if languages == self.data.languages:
+            return []
+        return [
+            f"{self.teacher} translates {languages.direction}, and {self.data.path} is "
+            f"{self.data.languages.direction}: choose a teacher or a data set of the same direction."
+        ]
+
+    def job(self) -> dict[str, Any]:
+        """Everything that the student depends on, in a flat form, so that differences are short."""
+        chosen = self.resolved.settings.model_dump(mode="json", include=_SECTIONS)
+        return {
+            "teacher": weights_digest(find_model(Path(self.teacher))),
+            "data": self.data.manifest.identity,
+            "text": [[str(Path(path).resolve()), Path(path).stat().st_size] for path in self.text],
+            "beam": self.beam,
+            **{f"{section}.{name}": value for section, values in chosen.items() for name, value in values.items()},
+        }
+
+
+def cost_of(seconds: float, money: MoneySettings) -> float | None:
+    """The price of this machine for a time; None if it is not known."""
+    return seconds / 3600 * money.price_per_hour[0] if money.price_per_hour else None

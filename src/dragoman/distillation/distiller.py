@@ -1,0 +1,129 @@
+"""`dragoman distill`: synthesize, prepare, train, export and compare, each with the function of its own command."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragoman.pipeline import Overrides, PathLike
+from dragoman.progress_callback import Progress
+
+if TYPE_CHECKING:
+    from dragoman.distillation.distillation_folder import DistillationFolder
+    from dragoman.distillation.distillation_inputs import DistillationInputs
+
+DEFAULT_RECIPE = "student"
+
+
+@dataclass(frozen=True)
+class PartStart:
+    """A part that is about to be made, or that is there already."""
+
+    number: int
+    parts: int
+    name: str
+    command: str
+    state: str
+    """`to do`, `begun` (it is resumed), `complete` or `own` (it is used as it is)."""
+    seconds_so_far: float
+    """Time of all parts until now."""
+    cost_so_far: float | None
+    """None if no price is known."""
+    currency: str
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """A finished distillation."""
+
+    path: Path
+    content: dict[str, Any] = field(repr=False)
+    """Systems, ledger, parts: the content of `distillation.json`."""
+
+    @property
+    def model(self) -> Path:
+        """The student's int8 export."""
+        return self.path / "export"
+
+    @property
+    def markdown(self) -> str:
+        """The report as text."""
+        from dragoman.insight.distillation_report import to_markdown
+
+        return to_markdown(self.content)
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown
+
+
+def distill(
+    teacher: PathLike,
+    data: PathLike,
+    out: PathLike,
+    *,
+    recipe: str = DEFAULT_RECIPE,
+    text: Sequence[PathLike] = (),
+    settings: Overrides = (),
+    beam: int | None = None,
+    compare: bool = False,
+    hosts: Sequence[str] = (),
+    workers: int | None = None,
+    on_part: Callable[[PartStart], None] | None = None,
+    progress: Progress | None = None,
+) -> Distillation:
+    """Train a small student on what a teacher makes of the source side of a data set, and of more text.
+
+    Each part is a folder in `out`. A part that is complete is skipped, one that was begun is resumed, and a folder
+    `synthetic`, `data` or `run` that one has put there oneself is used as it is. With `compare`, the same student is
+    also trained on the original pairs. `hosts` are other machines that translate. Validation and test set are those of
+    the data set: real text, never synthetic.
+    """
+    from dragoman.corpus.dataset import DataSet
+    from dragoman.distillation.distillation_folder import DistillationFolder
+    from dragoman.distillation.distillation_inputs import DistillationInputs
+    from dragoman.terminal import showing_progress
+
+    folder = DistillationFolder(Path(out))
+    with showing_progress(progress) as show:
+        inputs = DistillationInputs(
+            str(teacher), DataSet(Path(data)), tuple(map(str, text)), recipe, settings, beam, tuple(hosts), workers
+        )
+        return Distiller(folder, inputs, compare, show).run(on_part or (lambda _: None))
+
+
+class Distiller:
+    """Checks the inputs of a distillation, and makes its parts in order."""
+
+    def __init__(
+        self, folder: "DistillationFolder", inputs: "DistillationInputs", compare: bool, progress: Progress
+    ) -> None:
+        from dragoman.distillation.distillation_parts import make_parts
+
+        self._folder, self._inputs = folder, inputs
+        inputs.check()
+        folder.claim(inputs.job())
+        self._parts = make_parts(folder, inputs, progress, compare=compare)
+
+    def run(self, on_part: Callable[[PartStart], None]) -> Distillation:
+        """Make all parts that are not complete."""
+        from dragoman.insight.distillation_report import read_distillation
+
+        plan = self._folder.plan(self._parts)
+        for number, part in enumerate(self._parts):
+            state = self._folder.state(part)
+            if plan[part.name] or state in ("complete", "own"):
+                on_part(self._describe(number, state))
+            if plan[part.name]:
+                self._folder.run(part, [later.name for later in self._parts[number + 1 :]])
+                plan = self._folder.plan(self._parts)
+        return Distillation(self._folder.path, read_distillation(self._folder.path))
+
+    def _describe(self, number: int, state: str) -> PartStart:
+        from dragoman.distillation.distillation_inputs import cost_of
+
+        part, money = self._parts[number], self._inputs.resolved.settings.money
+        seconds = sum(record.seconds for record in self._folder.records().values())
+        return PartStart(
+            number + 1, len(self._parts), part.name, part.command, state, seconds, cost_of(seconds, money),
+            money.currency,
+        )  # fmt: skip

@@ -1,0 +1,135 @@
+"""A distillation from a teacher to the report, whatever interrupts it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from dragoman.corpus.dataset import DataSet
+from dragoman.distillation.distiller import Distillation, PartStart
+from dragoman.files import read_json
+
+from ..shared_folder import shared_folder
+from .teachers import STUDENT, make_teacher
+
+
+def make_distillation(folder: Path) -> None:
+    make_teacher(folder)
+    distill(folder, folder / "student", compare=True, text=[folder / "more.en"])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared_folder(tmp_path_factory, "distillation", make_distillation)
+
+
+def distill(made: Path, out: Path, **options: object) -> tuple[Distillation, list[PartStart]]:
+    starts: list[PartStart] = []
+    options = {"settings": STUDENT, "recipe": "student", "workers": 1, "progress": dragoman.no_progress, **options}
+    return dragoman.distill(made / "teacher", made / "data", out, on_part=starts.append, **options), starts
+
+
+def states(starts: list[PartStart]) -> dict[str, str]:
+    return {start.name: start.state for start in starts}
+
+
+def test_all_parts_lie_in_their_own_folders(made):
+    out = made / "student"
+    for student in (out, out / "baseline"):
+        assert DataSet(student / "data").manifest.splits["train"].pairs > 5
+        assert dragoman.translate(student / "export", ["The teacher reads a book."])
+
+
+def test_the_student_learns_from_the_teacher_and_is_tested_on_real_text(made):
+    real, student = DataSet(made / "data"), DataSet(made / "student" / "data")
+    for split in ("valid", "test"):
+        assert student.text(split) == real.text(split)
+    synthetic = (made / "student" / "synthetic" / "corpus.de").read_text().splitlines()
+    text = (made / "student" / "synthetic" / "corpus.en").read_text().splitlines()
+    assert dragoman.load(made / "student" / "synthetic" / "model").translate(text[:5]) == synthetic[:5]
+
+
+def test_the_losses_of_the_ledger_add_up_to_the_whole(made):
+    content = read_json(made / "student" / "distillation.json")
+    rows = {row["cause"]: row for row in content["ledger"]}
+    parts = ["synthetic text", "student's size and training", "beam", "int8"]
+    assert sum(rows[part]["bleu"] for part in parts) == pytest.approx(rows["all together"]["bleu"])
+    systems = {system["name"]: system for system in content["systems"]}
+    assert rows["all together"]["bleu"] == pytest.approx(systems["student"]["bleu"] - systems["teacher"]["bleu"])
+    assert rows["what the teacher brought"]["before"] == "student without a teacher"
+    assert systems["teacher"]["bleu"] > 0
+    assert all(row["low"] <= row["bleu"] <= row["high"] and row["win_back"] for row in rows.values())
+    assert systems["student"]["size_bytes"] < systems["teacher"]["size_bytes"]
+
+
+def test_a_complete_distillation_is_not_made_again(made):
+    before = {path: path.stat().st_mtime_ns for path in (made / "student").rglob("*") if path.is_file()}
+    again, starts = distill(made, made / "student", compare=True, text=[made / "more.en"])
+    assert set(states(starts).values()) == {"complete"}
+    assert again.content == read_json(made / "student" / "distillation.json")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_other_inputs_are_refused_by_name(made):
+    with pytest.raises(dragoman.DragomanError, match=r"training.steps was 12, now 13.*choose another --out"):
+        distill(made, made / "student", text=[made / "more.en"], settings=[*STUDENT, "training.steps=13"])
+
+
+def test_own_folders_take_the_place_of_parts(made, tmp_path):
+    out = tmp_path / "student"
+    (out / "synthetic").mkdir(parents=True)
+    for language in ("en", "de"):
+        (out / "synthetic" / f"corpus.{language}").write_bytes((made / f"all.{language}").read_bytes())
+    found, starts = distill(made, out)
+    assert states(starts) == {
+        "synthetic": "own", "data": "to do", "run": "to do", "export": "to do", "comparison": "to do"
+    }  # fmt: skip
+    assert found.content["ledger"][0]["win_back"] == "not known: the text was written elsewhere"
+
+
+def test_more_text_is_translated_too(made):
+    more = set((made / "more.en").read_text().splitlines())
+    assert more & set((made / "student" / "synthetic" / "corpus.en").read_text().splitlines())
+
+
+def test_everything_that_would_fail_later_is_said_before_anything_is_made(made, tmp_path):
+    with pytest.raises(dragoman.DragomanError) as caught:
+        distill(made, tmp_path / "out", text=["missing.en"], settings=[*STUDENT, "model.qk_norm=true"])
+    assert all(text in str(caught.value) for text in ("--text missing.en does not exist", "model.qk_norm"))
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_distillation_that_is_killed_again_and_again_gives_the_same_student(made, tmp_path):
+    out = tmp_path / "student"
+    command = command_line(made, out)
+    for marker in ("synthetic/shards", "run/checkpoints/last"):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (out / marker).exists():
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    resumed, starts = distill(made, out, text=[made / "more.en"])
+    straight = read_json(made / "student" / "distillation.json")
+    assert states(starts)["synthetic"] == "complete"
+    for name in ("data/manifest.json", "synthetic/corpus.de", "export/model.bin"):
+        assert (out / name).read_bytes() == (made / "student" / name).read_bytes(), name
+    assert [row["bleu"] for row in resumed.content["ledger"]] == [row["bleu"] for row in straight["ledger"]][:5]
+
+
+def command_line(made: Path, out: Path) -> list[str]:
+    arguments = ["--data", made / "data", "--text", made / "more.en", "--out", out, "--workers", "1", *STUDENT]
+    return [sys.executable, "-m", "dragoman", "distill", *map(str, [made / "teacher", *arguments])]
+
+
+def test_the_command_prints_the_tables(made):
+    command = [*command_line(made, made / "student"), "--compare"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env={**os.environ, "COLUMNS": "200"})
+    assert done.returncode == 0, done.stderr
+    for text in ("words/s on one core", "what the teacher brought", "synthetic text", "time", "dragoman report"):
+        assert text in done.stdout
+    assert "Part 1 of" in done.stderr
