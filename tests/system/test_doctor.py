@@ -56,5 +56,5 @@ def test_a_launch_that_would_mostly_wait_warns_before_it_starts(hosts, data):
     assert done.returncode == 0, done.stdout + done.stderr
     warned, _, trained = " ".join(done.stdout.split()).partition("Training starts anyway")
     assert "would be spent waiting" in warned
-    assert "faster: exchange.method=local" in warned
+    assert "faster: exchange.method=auto" in warned
     assert "Finished after 1 steps" in trained
