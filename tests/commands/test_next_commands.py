@@ -60,4 +60,4 @@ def test_preparation_leads_to_training_with_the_same_recipe(tmp_path: Path) -> N
 @pytest.mark.parametrize("command", ["prepare", "train"])
 def test_the_help_says_which_settings_of_a_recipe_have_an_effect(command: str) -> None:
     shown = " ".join(run_command(command, "--help").stdout.split())
-    assert "corpus, cleaning and tokenizer settings" in shown
+    assert "corpus, cleaning, augmentation and tokenizer settings" in shown

@@ -89,6 +89,7 @@ def test_a_run_that_is_stopped_while_everything_is_imported_ends_at_once(agent):
 
 def test_a_worker_imports_next_to_nothing_after_the_fork(data, tmp_path):
     """What the fork server has not imported, every worker that comes back would import."""
+    settings = [*TINY, "training.steps=2", "checkpoint.average=0"]  # No worker comes back to average checkpoints.
     program = f"""
 import importlib, sys
 from dragoman.launch.fork_server import MODULES
@@ -96,7 +97,7 @@ for module in MODULES:
     importlib.import_module(module)
 before = set(sys.modules)
 from dragoman import pipeline
-pipeline.train("tiny", {str(data.path)!r}, {str(tmp_path / "run")!r}, settings={[*TINY, "training.steps=2"]!r})
+pipeline.train("tiny", {str(data.path)!r}, {str(tmp_path / "run")!r}, settings={settings!r})
 late = {{name for name in set(sys.modules) - before if name.partition(".")[0] in ("dragoman", "numpy", "torch")}}
 print("late:", *sorted(late))
 """

@@ -48,8 +48,8 @@ def train(
 ) -> None:
     """Train a model, or resume an interrupted run.
 
-    The recipe gives the settings of the model and of training. Its corpus, cleaning and tokenizer settings have no
-    effect here: they belong to `dragoman prepare`, with --recipe or key=value.
+    The recipe gives the settings of the model and of training. Its corpus, cleaning, augmentation and tokenizer
+    settings have no effect here: they belong to `dragoman prepare`, with --recipe or key=value.
 
     With --from, training continues from the weights of another model, with a new optimizer: the architecture and the
     tokenizer come from that model, and the learning rate from the settings under fine_tuning. Prepare the data set with

@@ -23,7 +23,8 @@ def write_training_text(data: DataSet, folder: Path, progress: Progress) -> tupl
     folder.mkdir(parents=True, exist_ok=True)
     with (
         replacing(paths[1]) as target_path, replacing(paths[0]) as source_path,
-        source_path.open("w", encoding="utf-8") as sources, target_path.open("w", encoding="utf-8") as targets,
+        source_path.open("w", encoding="utf-8", newline="\n") as sources,
+        target_path.open("w", encoding="utf-8", newline="\n") as targets,
     ):  # fmt: skip
         for index in range(len(pairs)):
             if index % _PROGRESS_PAIRS == 0:

@@ -31,7 +31,9 @@ MODULES = (
     "dragoman.distributed.elastic_cluster",
     "dragoman.launch.local_launcher",
     "dragoman.launch.scheduler_environment",
+    "numpy.ctypeslib",
     "numpy.ma",
+    "numpy.random",
     "torch.utils.tensorboard",
 )
 """The modules of a worker, with what they import, on a machine without GPUs: also those that it imports late."""
@@ -94,7 +96,7 @@ def _fork_orphan() -> int | None:
 
 def _show_command(arguments: list[str]) -> None:
     """Show these arguments of Python in the list of processes: they need no more space than those at the start."""
-    start, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
+    start, end = map(int, Path("/proc/self/stat").read_bytes().decode().rpartition(")")[2].split()[45:47])
     line = b"".join(argument + b"\0" for argument in (ctypes.string_at(start), *map(os.fsencode, arguments)))
     ctypes.memmove(start, line.ljust(end - start, b"\0"), end - start)
 

@@ -14,6 +14,7 @@ import zstandard
 from dragoman.decoding.line_translator import Candidate
 from dragoman.errors import DragomanError
 from dragoman.files import remove_drafts, write_atomic
+from dragoman.text_lines import split_lines
 
 SCORE_DIGITS = 4
 _SUFFIX = ".jsonl.zst"
@@ -66,7 +67,7 @@ class ShardStore:
         path = self._path(number)
         try:
             content = zstandard.ZstdDecompressor().decompress(path.read_bytes())
-            first, *lines = content.decode().removesuffix("\n").split("\n")
+            first, *lines = split_lines(content.decode())
             header = ShardHeader(**json.loads(first))
         except (zstandard.ZstdError, ValueError, TypeError):
             raise DragomanError(f"{path} is damaged: remove it, and run the same command again.") from None

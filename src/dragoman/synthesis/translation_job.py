@@ -26,7 +26,7 @@ class TranslationJob:
 
 def describe_cpu() -> str:
     """The processor and its widest vector instructions, by which libraries choose their code."""
-    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    text = Path("/proc/cpuinfo").read_bytes().decode() if Path("/proc/cpuinfo").exists() else ""
     name = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     flags = set((re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE) or ["", ""])[1].split())
     widest = next((flag for flag in ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx") if flag in flags), "")
