@@ -1,6 +1,7 @@
 import socket
 import struct
 import sys
+import threading
 
 import pytest
 
@@ -34,6 +35,22 @@ def test_looking_for_listeners_leaves_no_descriptor_open(listener):
     before = len(list(DESCRIPTORS.iterdir()))
     create_listeners(lambda: None)
     assert len(list(DESCRIPTORS.iterdir())) == before
+
+
+def test_a_filter_is_attached_while_no_other_thread_looks_for_listeners():
+    opened, descriptors = create_listeners(lambda: socket.create_server(("127.0.0.1", 0)))
+
+    def create() -> tuple[threading.Thread, bool]:
+        thread = threading.Thread(target=admit_only, args=(descriptors, ["127.0.0.1"]))
+        thread.start()
+        thread.join(0.2)
+        return thread, thread.is_alive()
+
+    with opened:
+        (thread, has_waited), found = create_listeners(create)
+        thread.join()
+    assert has_waited, "its copy of the descriptor would look like a new listener"
+    assert found == []
 
 
 def test_connections_of_other_addresses_are_dropped(listener):

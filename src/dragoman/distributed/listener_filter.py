@@ -42,7 +42,8 @@ def admit_only(descriptors: Iterable[int], addresses: Iterable[str]) -> None:
     code = ctypes.create_string_buffer(program)
     argument = struct.pack("HP", len(program) // 8, ctypes.addressof(code))
     for descriptor in descriptors:
-        with socket.socket(fileno=os.dup(descriptor)) as listener:
+        # Otherwise another thread could take the copy for a listener that it has just created.
+        with _CREATING, socket.socket(fileno=os.dup(descriptor)) as listener:
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, argument)
 
 
