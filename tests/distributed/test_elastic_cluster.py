@@ -12,8 +12,8 @@ from typing import TypeVar
 import pytest
 import torch
 
-from dragoman.distributed import elastic_cluster, process_group
-from dragoman.distributed.elastic_cluster import ElasticCluster, LighthouseConnection
+from dragoman.distributed import elastic_cluster, heartbeat, process_group
+from dragoman.distributed.elastic_cluster import SILENCE_S, ElasticCluster, LighthouseConnection, Participant
 from dragoman.distributed.process_group import WorkersLostError
 from dragoman.worker_environment import SECRET
 
@@ -160,6 +160,21 @@ def test_a_world_continues_without_a_lost_worker_and_a_new_one_joins(workers):
     assert workers.run(count_workers) == [2, 2]
     workers.start(1)
     workers.form_world(0, 1, 2)
+    assert workers.run(count_workers) == [3, 3, 3]
+
+
+def test_a_worker_that_connects_slowly_to_the_store_of_a_new_world_is_not_lost(workers, monkeypatch):
+    monkeypatch.setattr(heartbeat, "JOIN_S", TIMEOUT_S)
+    reach_store = ElasticCluster._reach_store
+
+    def reach_store_slowly(worker: ElasticCluster, first: Participant) -> int:
+        if worker.worker == 2:
+            time.sleep(1.5 * SILENCE_S)
+        return reach_store(worker, first)
+
+    monkeypatch.setattr(ElasticCluster, "_reach_store", reach_store_slowly)
+    workers.start(0, 1, 2)
+    assert workers.run(lambda worker: worker.refresh()) == [True] * 3
     assert workers.run(count_workers) == [3, 3, 3]
 
 

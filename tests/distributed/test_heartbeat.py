@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dragoman.distributed import heartbeat as heartbeat_module
 from dragoman.distributed.heartbeat import (
     FIND_LOST_S,
     MAX_MESSAGE_BYTES,
@@ -108,6 +109,30 @@ def test_a_peer_that_has_not_joined_a_new_world_yet_is_not_missing(pair):
     other.activity = "still in the last world"
     wait_until(lambda: one.last_activity("other").startswith("still in the last world"))
     assert one.missing() == []
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that takes datagrams and never answers, like a machine that was lost."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        yield silent.getsockname()[1]
+
+
+def test_a_peer_has_longer_for_its_first_heartbeat_than_for_the_next(silent_port):
+    waiting = Heartbeat(silence_s=0.1)
+    waiting.join("world", "one", {"connecting": ("127.0.0.1", silent_port)})
+    time.sleep(0.2)
+    assert waiting.missing() == []
+    assert waiting.find_lost() == []
+
+
+def test_a_peer_without_a_first_heartbeat_is_missing_in_the_end(silent_port, monkeypatch):
+    monkeypatch.setattr(heartbeat_module, "JOIN_S", 0.2)
+    waiting = Heartbeat(silence_s=0.1)
+    waiting.join("world", "one", {"lost": ("127.0.0.1", silent_port)})
+    wait_until(waiting.missing)
+    assert waiting.missing() == waiting.find_lost() == ["lost"]
 
 
 def send(target: Heartbeat, *messages: bytes) -> None:

@@ -21,8 +21,8 @@ from dragoman.authentication import SIGNATURE_BYTES, Rejections, is_signed, sign
 
 HEARTBEAT_INTERVAL_S = 0.1
 JOIN_S = 4.0
-"""A peer that still reports another world this long after the present one was formed will not join it, unless it may be
-silent for longer."""
+"""A peer that has not joined the present world this long after it was formed will not join it, unless it may be silent
+for longer."""
 FIND_LOST_S = 0.4
 """Time to find the peer that caused a failure."""
 PORT_ERROR_S = 0.1
@@ -40,6 +40,8 @@ class Peer:
 
     address: Address
     heard_at: float
+    heard: bool = False
+    """False until its first heartbeat. A new peer may still be connecting to the store of the world."""
     activity: str = "starting"
     """Last reported activity, such as `step 41, computing`."""
     joined: bool = False
@@ -102,7 +104,7 @@ class Heartbeat:
         return [
             name
             for name, peer in self._peers.items()
-            if peer.left or peer.heard_at < now - self._silence_s or (late and not peer.joined)
+            if peer.left or self._is_silent(peer, now, self._silence_s) or (late and not peer.joined)
         ]
 
     def find_lost(self) -> list[str]:
@@ -115,8 +117,11 @@ class Heartbeat:
         deadline = time.monotonic() + FIND_LOST_S
         while True:
             ended, now = self._find_ended(), time.monotonic()
-            silent_since = now - self._silence_s / 2
-            lost = [name for name, peer in self._peers.items() if name in ended or peer.heard_at < silent_since]
+            lost = [
+                name
+                for name, peer in self._peers.items()
+                if name in ended or self._is_silent(peer, now, self._silence_s / 2)
+            ]
             if lost or now > deadline:
                 return lost
 
@@ -129,6 +134,10 @@ class Heartbeat:
         self._closed.set()
         if self._socket is not None:
             self._socket.close()
+
+    def _is_silent(self, peer: Peer, now: float, allowed_s: float) -> bool:
+        """True for a peer without a heartbeat for so long, or without a first one although it should have joined."""
+        return peer.heard_at < now - (allowed_s if peer.heard else self._join_s)
 
     def _find_ended(self) -> set[str]:
         """Peers whose machine answers that no process listens on their port."""
@@ -172,7 +181,7 @@ class Heartbeat:
                 continue
             self._last_numbers[message.name] = message.number
             if peer := self._peers.get(message.name):
-                peer.heard_at, peer.activity = time.monotonic(), message.activity
+                peer.heard, peer.heard_at, peer.activity = True, time.monotonic(), message.activity
                 peer.left = peer.joined and message.world != self._world
                 peer.joined = peer.joined or message.world == self._world
 
