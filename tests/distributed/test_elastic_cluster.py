@@ -12,12 +12,12 @@ from typing import TypeVar
 import pytest
 import torch
 
-from dragoman.distributed import elastic_cluster, heartbeat, process_group
+from dragoman.distributed import elastic_cluster, heartbeat
 from dragoman.distributed.elastic_cluster import SILENCE_S, ElasticCluster, LighthouseConnection, Participant
 from dragoman.distributed.process_group import WorkersLostError
 from dragoman.worker_environment import SECRET
 
-from .thread_workers import short_timeout
+from .thread_workers import short_timeout, wait_for_closed_groups
 
 T = TypeVar("T")
 TIMEOUT_S = 100.0
@@ -55,7 +55,7 @@ def _abandoned_groups() -> Iterator[None]:
     """Operations of abandoned groups must end before this process does."""
     with short_timeout():
         yield
-    process_group._ABANDONED.clear()
+    wait_for_closed_groups()
 
 
 class Workers:

@@ -2,13 +2,14 @@ import threading
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 import torch
 
 from dragoman.distributed import process_group
 from dragoman.distributed.process_group import WorkersLostError
 
-from .thread_workers import ThreadCluster, ThreadWorkers
+from .thread_workers import ThreadCluster, ThreadWorkers, wait_for_closed_groups
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,25 @@ def test_the_error_names_the_silent_worker_and_its_last_activity():
         assert error is not None
         assert [str(member) for member, _ in error.missing] == ["worker 1 on b"]
         assert error.missing[0][1].startswith("step 41, computing, heard ")
+
+
+def test_an_abandoned_group_gives_its_connections_and_threads_back(monkeypatch):
+    monkeypatch.setattr(process_group, "CLOSE_S", 0.0)
+    this_process = psutil.Process()
+    with ThreadWorkers("a", "b") as workers:
+        workers(lambda cluster: cluster.all_reduce(torch.ones(1)))
+        fds, threads = this_process.num_fds(), this_process.num_threads()
+        groups = [cluster._group for cluster in workers.clusters]
+        pending = groups[0].all_reduce_async(torch.ones(1))  # The other worker never takes part.
+        for group in groups:
+            group.abandon()
+        wait_for_closed_groups()
+        assert this_process.num_fds() < fds
+        assert this_process.num_threads() < threads
+        with pytest.raises(WorkersLostError):
+            pending()
+        with pytest.raises(WorkersLostError):
+            groups[0].all_reduce(torch.ones(1))
 
 
 def test_a_worker_that_leaves_the_world_counts_as_lost():

@@ -1,5 +1,6 @@
 """Workers that are threads of one process: real groups and collectives, without the start of processes."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +27,13 @@ def short_timeout() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_group, "TIMEOUT", timedelta(seconds=10))
         yield
+
+
+def wait_for_closed_groups() -> None:
+    """Wait until all abandoned groups are closed."""
+    for thread in threading.enumerate():
+        if thread.name == process_group.CLOSING_THREAD:
+            thread.join()
 
 
 class ThreadCluster(Cluster):

@@ -36,8 +36,10 @@ CONNECTION_CLOSED = "connection closed"
 _CONNECTION_ERROR = re.compile("connection|socket|broken pipe|timed out|read error|write error", re.IGNORECASE)
 """The many words of gloo, NCCL and the store for a connection that the other end has left."""
 
-_ABANDONED: list[Any] = []
-"""Backends of groups that have lost a worker. Closing one would wait for operations that never end."""
+CLOSE_S = 10.0
+"""An abandoned group is closed after this time. Until then its other workers learn from heartbeats who was lost, not
+from connections that are closed."""
+CLOSING_THREAD = "close group"
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,9 @@ class WorkerProcessGroup:
     def abandon(self) -> None:
         """Leave a group that has lost a worker. Its pending operations are left behind."""
         self._heartbeat.leave()
-        _ABANDONED.append(self._backend)
+        _close_later([self._backend])
+        # The thread must have the last reference: whoever drops it waits.
+        self._backend = _AbandonedBackend()
 
     def _connect(self, store: Store) -> Any:
         """Connect to all others in a thread, while heartbeats show whether a worker is lost meanwhile."""
@@ -249,6 +253,23 @@ class WorkerProcessGroup:
         """All other workers with their last known activity."""
         this = self.members[self.rank]
         return [(member, self._heartbeat.last_activity(member.name)) for member in self.members if member is not this]
+
+
+class _AbandonedBackend:
+    """Takes the place of a backend, for threads that still use its group."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise WorkersLostError([], CONNECTION_CLOSED)
+
+
+def _close_later(backends: list[Any]) -> None:
+    """Close abandoned backends: each has threads, connections, and the tensors of its pending operations."""
+
+    def close() -> None:
+        time.sleep(CLOSE_S)
+        backends.clear()  # Waits for pending operations, which end after `TIMEOUT` at the latest.
+
+    threading.Thread(target=close, name=CLOSING_THREAD, daemon=True).start()
 
 
 def address_towards(host: str, port: int) -> str:
