@@ -45,9 +45,8 @@ def synthetic_run(
     """Events of a run. By default two equal hosts compute for 0.84 s of each 1 s step."""
     random = Random(7)
     total = total_steps or steps
-    settings = resolve(
-        "transformer-base", [f"training.steps={total}", f"evaluation.every={evaluate_every}", *overrides]
-    ).settings
+    own = [f"training.steps={total}", f"evaluation.every={evaluate_every}", "schedule.warmup_steps=10"]
+    settings = resolve("transformer-base", [*own, *overrides]).settings
     recorded: list[Event] = [
         events.PeakMeasured(at_s=start_at_s - 1, flops_per_s=1e14),
         events.RunStarted(

@@ -99,6 +99,14 @@ def test_three_evaluations_give_a_rough_forecast():
     assert "at step 400, roughly, from 3 evaluations" in found.evidence[0]
 
 
+@pytest.mark.parametrize("ended", [None, "finished"])
+def test_a_flat_curve_in_the_warm_up_does_not_mean_that_the_model_is_trained(ended):
+    overrides = ["schedule.warmup_steps=4000"]
+    run = synthetic_run(valid_loss=lambda step: 4 - step / 1e5, ended=ended, overrides=overrides)
+    found = answer(build_history(run), "trained")
+    assert found.text.startswith("Not yet: the learning rate rises until step 4,000")
+
+
 def test_after_the_decay_of_the_learning_rate_more_steps_need_a_new_run():
     decayed = build_history(synthetic_run(overrides=["schedule.policy=linear", "schedule.warmup_steps=10"]))
     assert answer(decayed, "trained").remedy == "Start a new run of 600 steps."

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import events
-from dragoman.insight.loss_forecast import MAX_DECAY_GAIN, forecast_loss
+from dragoman.insight.loss_forecast import MAX_DECAY_GAIN, forecast_loss, warm_up_end
 from dragoman.insight.run_history import RunHistory, build_history
 from dragoman.recipe import resolve
 from dragoman.schedule import learning_rate_at
@@ -75,6 +75,34 @@ def test_from_three_evaluations_the_range_is_wider_than_from_many(policy):
     few, many = (forecast_loss(run_until(3000, policy, 0.1, 1.5, 0.5, every), TOTAL) for every in (1000, 100))
     assert few.low <= loss_at(TOTAL, policy, 0.1, 1.5, 0.5) <= few.high
     assert few.high - few.low > many.high - many.low
+
+
+def warming_up(policy: str, exponent: float, until: int, warmup_steps: int = TOTAL) -> RunHistory:
+    """A run whose loss falls with a power of the sum of its learning rates, which grows with the square of the step."""
+    history = run_until(until, policy, 0.0, 1.5, 0.5)
+    history.started.settings["schedule"]["warmup_steps"] = warmup_steps
+    done = [replace(each, nll=warm_loss(each.step, exponent)) for each in history.evaluations]
+    return build_history([history.started, *done])
+
+
+def warm_loss(step: int, exponent: float) -> float:
+    return 6 - 3 * (step / TOTAL) ** (2 * exponent)
+
+
+@pytest.mark.parametrize("policy", ["inverse_sqrt", "constant", "linear"])
+@given(exponent=st.floats(0.3, 0.9), part=st.floats(0.3, 0.9))
+def test_while_the_learning_rate_rises_the_loss_may_fall_faster(policy, exponent, part):
+    history = warming_up(policy, exponent, round(part * TOTAL))
+    assert warm_up_end(history) == TOTAL
+    forecast = forecast_loss(history, TOTAL)
+    assert forecast.low <= warm_loss(TOTAL, exponent) <= forecast.high
+    assert 0 <= forecast.low <= forecast.value <= forecast.high
+
+
+def test_a_decay_that_begins_in_the_warm_up_ends_the_rise():
+    history = warming_up("warmup_stable_decay", 0.5, 900, warmup_steps=2 * TOTAL)
+    assert 900 < warm_up_end(history) < TOTAL
+    assert warm_up_end(warming_up("linear", 0.5, 900, warmup_steps=800)) is None
 
 
 def test_a_curve_that_no_longer_falls_stays():

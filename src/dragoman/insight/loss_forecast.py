@@ -1,5 +1,6 @@
 """Forecast of the validation loss: a power law of the steps, and what the decay of the learning rate adds to it."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -21,14 +22,37 @@ GRID_STEPS = 1000
 
 
 def forecast_loss(history: RunHistory, to_step: int) -> Forecast:
-    """The validation loss at a later step. A decay of the learning rate until then is part of it."""
+    """The validation loss at a later step. A decay of the learning rate until then is part of it, and so is a rise."""
     done = history.trained_evaluations
     # The steep fall at the beginning says little about the end.
     tail = done[max(0, min(len(done) // 3, len(done) - MIN_POINTS)) :]
+    rate = _learning_rate(history)
+    forecast = _forecast(history, tail, rate, to_step)
+    if rate is None or warm_up_end(history) is None:
+        return forecast
+    low = _straight_on(tail, rate, to_step)
+    return replace(forecast, low=min(forecast.low, low), value=min(forecast.value, (low + forecast.value) / 2))
+
+
+def warm_up_end(history: RunHistory) -> int | None:
+    """The step until which the learning rate rises, if the last evaluation came before it."""
+    rate = _learning_rate(history)
+    if rate is None:
+        return None
+    # A decay may begin before the warm-up has ended.
+    steps = range(1, history.setting("schedule", "warmup_steps") + 1)
+    end = 1 + bisect_left(steps, True, hi=max(0, len(steps) - 1), key=lambda step: rate(step + 1) <= rate(step))
+    return end if history.trained_evaluations[-1].step < end else None
+
+
+def _forecast(
+    history: RunHistory, tail: Sequence[EvaluationDone], rate: Callable[[int], float] | None, to_step: int
+) -> Forecast:
+    """The forecast after the warm-up."""
     steps = [evaluation.step for evaluation in tail]
     by_steps = _extrapolate_or_stay(steps, tail, to_step)
-    rate = _learning_rate(history)
-    if rate is None or (to_step > history.total_steps and history.started.start is None):
+    decays = history.setting("schedule", "policy") in DECAYING_POLICIES
+    if rate is None or not decays or (to_step > history.total_steps and history.started.start is None):
         return by_steps
     if to_step > history.total_steps:
         # A longer run has a schedule of its own: the last losses of this one are flat because its rates were low.
@@ -47,6 +71,16 @@ def forecast_loss(history: RunHistory, to_step: int) -> Forecast:
     return Forecast(to_step, (low_value + by_rates.value) / 2, low, high)
 
 
+def _straight_on(tail: Sequence[EvaluationDone], rate: Callable[[int], float], to_step: int) -> float:
+    """The loss if it falls with the sum of the learning rates as it did: while these rise, it falls faster and faster.
+
+    A power law does not know that, and runs above such a curve.
+    """
+    first, last, total = _sum_rates(rate, [tail[0].step, tail[-1].step, to_step], to_step)
+    fall = max(0.0, tail[0].nll - tail[-1].nll)
+    return max(0.0, tail[-1].nll - fall * (total - last) / (last - first))
+
+
 def _extrapolate_or_stay(steps: Sequence[float], tail: Sequence[EvaluationDone], to_step: float) -> Forecast:
     """A curve that no longer falls is expected to stay at its value, and one that falls, not to rise."""
     losses = [evaluation.nll for evaluation in tail]
@@ -58,12 +92,10 @@ def _extrapolate_or_stay(steps: Sequence[float], tail: Sequence[EvaluationDone],
 
 
 def _learning_rate(history: RunHistory) -> Callable[[int], float] | None:
-    """The learning rate by step; None if it does not decay to zero, or if the settings are of another version."""
+    """The learning rate by step; None if the settings are of another version."""
     try:
         settings = settings_from_json(history.started.settings)
     except DragomanError:
-        return None
-    if settings.schedule.policy not in DECAYING_POLICIES:
         return None
     return lambda step: learning_rate_at(step, settings.schedule, history.total_steps, settings.model.d_model)
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from dragoman.events import EvaluationDone
 from dragoman.insight.answer import Answer, unknown
 from dragoman.insight.fine_tuning import learning_curve_command
-from dragoman.insight.loss_forecast import DECAYING_POLICIES, forecast_loss
+from dragoman.insight.loss_forecast import DECAYING_POLICIES, forecast_loss, warm_up_end
 from dragoman.insight.run_history import RunHistory
 from dragoman.insight.step_breakdown import mean_of
 from dragoman.insight.validation_curve import MIN_FORECAST_POINTS, MIN_POINTS, Upturn, find_upturn, is_flat
@@ -59,6 +59,10 @@ def answer_trained(history: RunHistory) -> Answer:
     elif decays:
         evidence.append("the learning rate has decayed to zero: a longer training needs a new run")
     more = "the steps to come" if is_running else "50 % more steps"
+    if (rises_until := warm_up_end(history)) is not None:
+        evidence.append("the low end of the range is that of a loss that falls with the sum of the learning rates")
+        rises = f"the learning rate rises until step {count(rises_until)}, and the loss may fall faster meanwhile"
+        return Answer(key, question, f"Not yet: {rises}.", evidence, confidence="likely")
     if gain > MIN_GAIN * last.nll:
         text = f"Not yet: {more} would lower the validation loss by about {gain:.3f}."
         steps = count(forecast.step)
