@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,15 @@ def test_every_pair_is_in_exactly_one_split(source, tmp_path):
 def test_the_text_of_a_held_out_set_matches_its_tokens(source, tmp_path):
     data = make(corpus_of(source), tmp_path / "data")
     assert list(zip(*data.text("valid"), strict=True)) == decoded(data, "valid")
+
+
+def test_pairs_that_a_model_wrote_are_not_held_out_beside_real_ones(tmp_path):
+    real = write_tsv(tmp_path / "real.tsv", PAIRS.train[:1000])
+    synthetic = replace(write_tsv(tmp_path / "synthetic.tsv", PAIRS.train[1000:]), synthetic="en")
+    mixed = make(corpus_of(real, synthetic), tmp_path / "mixed")
+    assert [(source.held_out, source.synthetic) for source in mixed.manifest.sources] == [(70, ""), (0, "en")]
+    alone = make(corpus_of(synthetic), tmp_path / "alone")
+    assert [source.held_out for source in alone.manifest.sources] == [70]
 
 
 def test_training_pairs_are_shuffled(source, tmp_path):

@@ -280,6 +280,34 @@ def test_missing_read_permission_is_reported_before_reading() -> None:
             check_readable(Source("x", (path,), "tsv"))
 
 
+def write_synthesis(folder: Path, **corpus: str) -> Path:
+    folder.mkdir()
+    (folder / "synthesis.json").write_text(json.dumps({"corpus": corpus}))
+    for language in ("en", "de"):
+        (folder / f"corpus.{language}").write_text("a\n")
+    return folder
+
+
+def test_the_folder_of_a_synthesis_stands_for_its_files_and_states_their_direction(tmp_path):
+    back = write_synthesis(tmp_path / "back", source="de", target="en", synthetic="de")
+    [source], languages = sources_from_arguments([f"{back}@0.5"], None, None, "latin-1")
+    assert languages == Languages("de", "en")
+    assert source == Source(
+        "back", (back / "corpus.de", back / "corpus.en"), "lines", 0.5, encoding=None, synthetic="de"
+    )
+    [reversed_source], _ = sources_from_arguments([str(back)], Languages("en", "de"), None)
+    assert reversed_source.paths == source.paths[::-1]
+
+
+def test_a_synthesis_that_is_not_finished_or_of_other_languages_is_refused(tmp_path):
+    begun = write_synthesis(tmp_path / "begun")
+    french = write_synthesis(tmp_path / "french", source="fr", target="en", synthetic="fr")
+    with pytest.raises(CorpusError, match="begun: its synthesis is not finished"):
+        sources_from_arguments([str(begun)], None, None)
+    with pytest.raises(CorpusError, match=r"french/corpus.fr,.*imply fr and en, not en and de"):
+        sources_from_arguments([str(french)], Languages("en", "de"), None)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_number_of_files_must_match_the_format(format: str, tmp_path: Path) -> None:
     path = tmp_path / "a"

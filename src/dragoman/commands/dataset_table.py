@@ -79,7 +79,8 @@ def show_samples(data: "DataSet", console: Console) -> None:
 
 def _show_source(source: "SourceReport", console: Console) -> None:
     weight = "" if source.weight == 1 else f", weight {source.weight:g}"
-    console.print(f"[bold]{source.name}[/bold]{weight}; licence: {source.licence}", highlight=False)
+    synthetic = f"; synthetic {source.synthetic}" if source.synthetic else ""
+    console.print(f"[bold]{source.name}[/bold]{weight}{synthetic}; licence: {source.licence}", highlight=False)
     sizes = table("", "pairs", "text", "source tokens", "target tokens", right=(1, 2, 3, 4))
     sizes.add_row("before cleaning", *_cells(source.before))
     sizes.add_row("after cleaning", *_cells(source.after))

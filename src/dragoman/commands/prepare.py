@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 Inputs = Annotated[
     list[str] | None,
     typer.Argument(
-        help="A corpus from the catalog, a corpus description (.toml), files, or - for stdin; and key=value.",
+        help="A corpus from the catalog, a corpus description (.toml), files, folders of synthesize, or - for stdin; "
+        "and key=value.",
         show_default=False,
     ),
 ]
@@ -105,6 +106,8 @@ def prepare(
         dragoman prepare crawl.en crawl.de --out data/crawl cleaning.rules=+language augmentation.upper_case=0.05
 
         dragoman prepare crawl.tmx --score-with runs/en-de --score-back-with runs/de-en --out data/crawl
+
+        dragoman prepare news.en news.de data/back@0.5 --out data/news
 
         dragoman prepare own.tmx -l en-de --tokenizer models/opus-mt-en-de --out data/own
     """

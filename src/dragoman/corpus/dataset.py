@@ -75,6 +75,8 @@ class SourceReport:
     held_out: int
     """Pairs that were moved to the validation or test set."""
     rules: Mapping[str, RuleReport]
+    synthetic: str = ""
+    """The language of the side that a model wrote, if it is known."""
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,7 @@ def report_sources(
                 after=sum((encoded[index].after for index in source_blocks), TextCounts()),
                 held_out=sum(len(encoded[index].held_out) for index in source_blocks),
                 rules={rule: RuleReport(count.pairs, count.samples) for rule, count in rules.items()},
+                synthetic=source.synthetic,
             )
         )
     return reports

@@ -64,10 +64,14 @@ def _hash_evaluation(job: PreparationJob, evaluation: Mapping[str, TextPairs]) -
 
 
 def hold_out(
-    job: PreparationJob, keep: Sequence[Mask], evaluation: Mapping[str, TextPairs]
+    job: PreparationJob, keep: Sequence[Mask], evaluation: Mapping[str, TextPairs], is_synthetic: Sequence[bool]
 ) -> dict[str, list[list[int]]]:
-    """For each missing evaluation set, take pairs out of `keep`; return their positions by split and block."""
-    total = sum(int(mask.sum()) for mask in keep)
+    """For each missing evaluation set, take pairs out of `keep`; return their positions by split and block.
+
+    Pairs of blocks that a model wrote are taken only if there are no others: scores are to be those of real text.
+    """
+    eligible = [index for index, synthetic in enumerate(is_synthetic) if not synthetic or all(is_synthetic)]
+    total = sum(int(keep[index].sum()) for index in eligible)
     held_out: dict[str, list[list[int]]] = {}
     splits: tuple[Purpose, ...] = ("valid", "test")
     for split in splits:
@@ -77,9 +81,9 @@ def hold_out(
             continue
         limit = (2 * wanted + 100) / total  # Gives enough candidates without sorting all pairs.
         candidates: list[tuple[float, int, int]] = []
-        for index, mask in enumerate(keep):
+        for index in eligible:
             keys = _random_keys(job, index, split)
-            positions = np.flatnonzero(mask & (keys < limit))
+            positions = np.flatnonzero(keep[index] & (keys < limit))
             candidates += [(float(keys[position]), index, int(position)) for position in positions]
         for index, position in sorted((index, position) for _, index, position in sorted(candidates)[:wanted]):
             keep[index][position] = False

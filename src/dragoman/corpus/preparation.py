@@ -122,6 +122,7 @@ def _describe_inputs(corpus: Corpus, settings: Settings, tokenizer: Tokenizer | 
                 [
                     *(source.name, source.format, source.weight, fingerprint(source)),
                     *([] if source.encoding is None else [source.encoding]),
+                    *([f"synthetic {source.synthetic}"] if source.synthetic else []),
                 ]
                 for source in getattr(corpus, split)
             ]
@@ -176,7 +177,8 @@ class _Pipeline:
         if scorer is not None and self._job.uses(scorer.rule) and any(mask.any() for mask in keep):
             low, min_score = drop_low_scores(self._job, keep, scorer, self._progress)
             selected = [rules | {scorer.rule: count} for rules, count in zip(selected, low, strict=True)]
-        held_out = hold_out(self._job, keep, evaluation)
+        is_synthetic = [bool(self._corpus.train[block.source].synthetic) for block in blocks]
+        held_out = hold_out(self._job, keep, evaluation, is_synthetic)
         if not any(mask.any() for mask in keep):
             raise self._no_pairs_left(blocks, selected)
         self._finished.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dragoman.corpus.language_codes import code_at_end, codes_that_differ, direction_in
+from dragoman.corpus.synthetic_source import find_synthetic_files
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "tmx", "xliff", "po", "mo", "sgm", "tags")
 
@@ -42,13 +43,40 @@ class SourceArgument:
     weight: float | None = None
     joined: bool = False
     """True if two arguments were combined because only a language code differs."""
+    folder: Path | None = None
+    """The folder that `dragoman synthesize` made, if one is given instead of its files."""
+    stated_languages: tuple[str, str] | None = None
+    """The languages that such a folder states."""
+    synthetic: str = ""
+    """The language of the side that a model wrote, if such a folder states it."""
 
     def __str__(self) -> str:
         return ",".join(map(str, self.paths))
 
+    @property
+    def languages(self) -> tuple[str, str] | None:
+        """The source and target codes, if they are stated or the names contain both."""
+        return self.stated_languages or languages_from_names(self.paths)
+
+    @property
+    def name(self) -> str:
+        """A short name for the source."""
+        return source_name(self.paths) if self.folder is None else self.folder.absolute().name
+
 
 def parse_argument(argument: str) -> SourceArgument:
-    """Parse `PATH` or `SOURCE,TARGET`, with optional `@WEIGHT`. An existing file of that name is preferred."""
+    """Parse `PATH` or `SOURCE,TARGET`, with optional `@WEIGHT`. The path of a synthesis stands for its two files."""
+    parsed = _parse(argument)
+    (folder, *others) = parsed.paths
+    if others or not _exists(str(folder)) or (found := find_synthetic_files(folder)) is None:
+        return parsed
+    return SourceArgument(
+        found.paths, parsed.weight, folder=folder, stated_languages=found.languages, synthetic=found.synthetic
+    )
+
+
+def _parse(argument: str) -> SourceArgument:
+    """An existing file of that name is preferred."""
     if argument == "-" or _exists(argument):
         return SourceArgument((Path(argument),))
     paths, at, weight_text = argument.rpartition("@")

@@ -16,9 +16,7 @@ from dragoman.corpus.source_arguments import (
     SourceArgument,
     format_from_names,
     join_sides,
-    languages_from_names,
     parse_argument,
-    source_name,
     unknown_format_problem,
 )
 from dragoman.errors import CorpusError
@@ -66,6 +64,8 @@ class Source:
     licence: str = "not stated"
     encoding: str | None = None
     """The encoding of text formats; UTF-8 if None. XML and gettext catalogs state their own."""
+    synthetic: str = ""
+    """The language of the side that a model wrote, if it is known."""
 
 
 def read_pairs(source: Source, languages: Languages) -> Iterator[tuple[bytes, bytes]]:
@@ -211,12 +211,18 @@ def sources_from_arguments(
                 paths = _source_side_first(argument, languages)
             except ValueError as error:
                 problems.append(str(error))
-        source_format = format or format_from_names(paths)
+        source_format = "lines" if argument.folder else format or format_from_names(paths)
         if source_format is None:
             problems.append(_path_problem(paths[0]) or unknown_format_problem(paths[0]))
             continue
         weight = 1.0 if argument.weight is None else argument.weight
-        sources.append(Source(source_name(paths), paths, source_format, weight, encoding=encoding))
+        # `synthesize` writes UTF-8, whatever the encoding of other files.
+        encoding_of_source = None if argument.folder else encoding
+        sources.append(
+            Source(
+                argument.name, paths, source_format, weight, encoding=encoding_of_source, synthetic=argument.synthetic
+            )
+        )
         problems += _source_problems(sources[-1])
     times_given = Counter(source.paths for source in sources)
     problems += [
@@ -243,7 +249,7 @@ def _common_languages(arguments: Sequence[SourceArgument], format: str | None, e
     """The direction that all file names agree on, or else the files that state their languages."""
     found: dict[Languages, SourceArgument] = {}
     for argument in arguments:
-        codes = languages_from_names(argument.paths) or _languages_in_file(argument, format, encoding)
+        codes = argument.languages or _languages_in_file(argument, format, encoding)
         if codes and not any(_same_direction(Languages(*codes), other) for other in found):
             found[Languages(*codes)] = argument
     if len(found) == 1:
@@ -272,7 +278,7 @@ def _languages_in_file(argument: SourceArgument, format: str | None, encoding: s
 
 def _source_side_first(argument: SourceArgument, languages: Languages) -> tuple[Path, ...]:
     """The two sides in the order of `languages`; files joined by a comma may have any names."""
-    codes = languages_from_names(argument.paths)
+    codes = argument.languages
     if len(argument.paths) == 1 or codes is None:
         return argument.paths
     found = Languages(*codes)
@@ -280,7 +286,7 @@ def _source_side_first(argument: SourceArgument, languages: Languages) -> tuple[
         return argument.paths
     if _same_direction(found.reversed, languages):
         return argument.paths[::-1]
-    if argument.joined:
+    if argument.joined or argument.folder:
         raise ValueError(
             f"{argument}: the names imply {found.source} and {found.target}, not {languages.source} and "
             f"{languages.target}: leave the files out, or join them with a comma if the names are wrong"

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.corpus.sources import Languages
+from dragoman.corpus.synthetic_source import SYNTHESIS_FILE as DESCRIPTION_FILE
 from dragoman.errors import DragomanError
 from dragoman.files import read_json, write_json
 from dragoman.synthesis.shard_store import ShardStore
 from dragoman.synthesis.text_shards import TextSummary, count_shards
 from dragoman.synthesis.translation_job import TranslationJob
 
-DESCRIPTION_FILE = "synthesis.json"
 MODEL_FOLDER = "model"
 
 
