@@ -3,12 +3,15 @@
     python -m benchmarks.augmentation [--corpus multi30k|europarl] [--recipe small] [--sentences 1000] [key=value ...]
 
 Two data sets of the same pairs, one with `augmentation.upper_case=0.2 augmentation.typos=0.2`. The same recipe trains a
-model on each, for the same number of steps. Each translates three versions of the test set: as it is, in upper case on
-both sides, and with typing errors in the source. The loss is the BLEU of the first version minus that of another.
+model on each, for the same number of steps. Each translates versions of the test set: as it is, in upper case on both
+sides, and with typing errors in the source. These are made in another way than those of the augmentation: every letter
+may be left out, swapped with the next, or get a random letter in its place or beside it. The loss is the BLEU of the
+first version minus that of another.
 """
 
 import argparse
 import random
+import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +28,8 @@ AUGMENTATION = ("augmentation.upper_case=0.2", "augmentation.typos=0.2")
 CORPUS_PARTS = {"multi30k": (MULTI30K, "valid", "test2016"), "europarl": (EUROPARL, None, "valid")}
 """Name, validation set and test set. Without a validation set, pairs are held out."""
 SEED = 23
+LETTERS_PER_ERROR = 40
+"""About one word of eight has an error."""
 Pairs = list[tuple[str, str]]
 
 
@@ -61,8 +66,24 @@ def versions(pairs: Pairs) -> dict[str, Pairs]:
     return {
         "as it is": pairs,
         "upper case": [upper_case(pair, languages, rng) for pair in pairs],
-        "typing errors": [typos(pair, languages, rng) for pair in pairs],
+        "typing errors": [(mistype(source, rng), target) for source, target in pairs],
+        "typing errors as in training": [typos(pair, languages, rng) for pair in pairs],
     }
+
+
+def mistype(text: str, rng: random.Random) -> str:
+    """Errors at random letters, of the four kinds that most misspelled words have (Damerau 1964), in equal shares."""
+    letters = list(text)
+    for place in reversed(range(len(letters))):
+        if letters[place].isalpha() and rng.random() < 1 / LETTERS_PER_ERROR:
+            other = rng.choice(string.ascii_lowercase)
+            letters[place : place + 2] = rng.choice([
+                letters[place + 1 : place + 2],
+                letters[place : place + 2][::-1],
+                [other, *letters[place + 1 : place + 2]],
+                [other, *letters[place : place + 2]],
+            ])  # fmt: skip
+    return " ".join("".join(letters).split())
 
 
 def measure(folder: Path, pairs: Pairs) -> Iterator[Figure]:
@@ -73,7 +94,7 @@ def measure(folder: Path, pairs: Pairs) -> Iterator[Figure]:
             sources, references = zip(*changed, strict=True)
             found[version] = scoring.score(translator.translate(sources), references, language=LANGUAGES[1]).bleu.value
             yield Figure(f"BLEU, {kind}, {version}", f"{found[version]:.1f}", "", found[version])
-    for version in ("upper case", "typing errors"):
+    for version in list(versions([]))[1:]:
         lost = {kind: found["as it is"] - found[version] for kind, found in bleu.items()}
         ratio = lost["augmented"] / lost["plain"]
         text = f"{lost['plain']:.1f} without, {lost['augmented']:.1f} with: {ratio:.0%}"

@@ -15,9 +15,14 @@ from dragoman.corpus.deduplication import Hashes, random_keys
 from dragoman.corpus.sources import Languages
 from dragoman.settings import AUGMENTATIONS, AugmentationName, AugmentationSettings
 
-WORDS_PER_TYPO = 8
-MIN_TYPO_LETTERS = 4
+WORDS_PER_TYPO = (3, 5, 10)
+"""Each pair draws its own number: some people type worse than others, and many errors teach more than few."""
+MIN_TYPO_LETTERS = 3
 """Letters of a word that may get a typing error: shorter ones become other words."""
+RUN_ON_SHARE = 0.12
+"""Share of typing errors in which a space is left out (Kukich 1992)."""
+KEYBOARDS = (("qwertyuiop", "asdfghjkl", "zxcvbnm"), ("йцукенгшщзхъ", "фывапролджэ", "ячсмитьбю"))
+"""Rows of letters. Layouts of the same script differ in few keys."""
 END_PUNCTUATION = ".!?…。！？｡"
 INLINE_NOISE = (
     *("😀", "😂", "👍", "🎉", "🙏", "•", "*", "#", "»"),
@@ -48,12 +53,13 @@ def title_case(pair: Pair, languages: Languages, _: random.Random) -> Pair:
 
 
 def typos(pair: Pair, _: Languages, rng: random.Random) -> Pair:
-    """Typing errors on the source side: in one word of eight, and in at least one."""
-    words = pair[0].split(" ")
-    candidates = [index for index, word in enumerate(words) if len(word) >= MIN_TYPO_LETTERS and _typo_places(word)]
-    for index in rng.sample(candidates, min(len(candidates), -(-len(words) // WORDS_PER_TYPO))):
-        words[index] = _mistype(words[index], rng)
-    return unicodedata.normalize("NFC", " ".join(words)), pair[1]
+    """Typing errors on the source side: in one word of three, five or ten, and in at least one."""
+    words = [f"{word} " for word in pair[0].split(" ")]
+    candidates = [index for index, word in enumerate(words) if len(word) > MIN_TYPO_LETTERS and _typo_places(word)]
+    errors = -(-len(words) // rng.choice(WORDS_PER_TYPO))
+    for index in rng.sample(candidates, min(len(candidates), errors)):
+        words[index] = words[index].rstrip(" ") if rng.random() < RUN_ON_SHARE else _mistype(words[index], rng)
+    return unicodedata.normalize("NFC", "".join(words).strip(" ")), pair[1]
 
 
 def no_end_punctuation(pair: Pair, _: Languages, __: random.Random) -> Pair:
@@ -116,27 +122,52 @@ def _capitalize(word: str, language: str) -> str:
 
 
 def _typo_places(word: str) -> list[int]:
-    """Places of two letters in a row, neither of which carries combining marks. None in addresses and numbers."""
+    """Places of letters that carry no combining marks. None in addresses and numbers."""
     if any(character.isdigit() or character in "@/\\_<>&{}" for character in word):
         return []
-    followers = [*word[2:], " "]
+    followers = [*word[1:], " "]
     return [
         place
-        for place, (letter, following, follower) in enumerate(zip(word, word[1:], followers, strict=False))
-        if place and letter.isalpha() and following.isalpha() and not unicodedata.combining(follower)
+        for place, (letter, follower) in enumerate(zip(word, followers, strict=True))
+        if letter.isalpha() and not unicodedata.combining(follower)
     ]
 
 
 def _mistype(word: str, rng: random.Random) -> str:
-    """Two letters swapped, one left out, doubled, or replaced by another one of the word. The first letter stays."""
-    place = rng.choice(_typo_places(word))
-    before, letter, following, after = word[:place], word[place], word[place + 1], word[place + 2 :]
-    match rng.randrange(4):
+    """Two letters swapped, one left out or doubled, or a key beside it hit instead of it or with it."""
+    places = _typo_places(word)
+    place = rng.choice([*places[:1], *places[1:] * 2])  # First letters are wrong less often than others.
+    before, letter, after = word[:place], word[place], word[place + 1 :]
+    match rng.randrange(0 if place + 1 in places else 1, 5):
         case 0:
-            return f"{before}{following}{letter}{after}"
+            return f"{before}{after[0]}{letter}{after[1:]}"
         case 1:
-            return f"{before}{following}{after}"
+            return f"{before}{after}"
         case 2:
-            return f"{before}{letter}{letter}{following}{after}"
+            return f"{before}{letter}{letter}{after}"
+        case 3:
+            return f"{before}{_key_beside(letter, word, rng)}{after}"
         case _:
-            return f"{before}{rng.choice([other for other in word if other.isalpha()])}{following}{after}"
+            return f"{before}{letter}{_key_beside(letter, word, rng)}{after}"
+
+
+def _key_beside(letter: str, word: str, rng: random.Random) -> str:
+    """A letter whose key lies beside that of another; of unknown keyboards, another letter of the word."""
+    if beside := _KEYS_BESIDE.get(letter.lower()):
+        key = rng.choice(beside)
+        return key.upper() if letter.isupper() else key
+    return rng.choice([other for other in word if other.isalpha()])
+
+
+def _find_keys_beside() -> dict[str, str]:
+    """For each letter, those left and right of it, and those above and below: rows are shifted by half a key."""
+    beside: dict[str, str] = {}
+    for rows in KEYBOARDS:
+        keys = {(row, place): key for row, letters in enumerate(rows) for place, key in enumerate(letters)}
+        for (row, place), key in keys.items():
+            around = ((0, -1), (0, 1), (-1, 0), (-1, 1), (1, -1), (1, 0))
+            beside[key] = "".join(keys.get((row + down, place + right), "") for down, right in around)
+    return beside
+
+
+_KEYS_BESIDE = _find_keys_beside()
