@@ -7,17 +7,20 @@ It takes the place of the real one in measurements of the coordinator, which wou
 import os
 import sys
 
-from dragoman.decoding.line_translator import Candidate
+from dragoman.decoding.line_translator import Candidate, Found
 from dragoman.synthesis import shard_worker
 from dragoman.synthesis.messages import MessageWriter
-from dragoman.synthesis.shard_worker import ShardEngine
+from dragoman.synthesis.shard_worker import EncodedShard, SearchedShard, ShardEngine
 
 
 class CopyingEngine(ShardEngine):
     """Returns each line as its own translation."""
 
-    def _candidates(self, lines: list[str], first_line: int) -> list[list[Candidate]]:  # noqa: ARG002
-        return [[Candidate(line, -1.0)] for line in lines]
+    def _search(self, shard: EncodedShard) -> list[Found]:  # noqa: ARG002
+        return []
+
+    def _decode(self, shard: SearchedShard) -> list[list[Candidate]]:
+        return [[Candidate(line, -1.0)] for line in shard.lines]
 
 
 def main() -> None:

@@ -37,7 +37,11 @@ class ShardTranslated(Event):
     host: str
     """Name of the worker: its host, with a number if the host has several."""
     translating_s: float
-    """Time in which the worker translated it, without waiting."""
+    """Time in which the worker searched its translations, without waiting."""
+    tokenizing_s: float
+    """Time in which the worker encoded its text and decoded its translations, perhaps while it searched others."""
+    reading_s: float
+    """Time until the shard was read from the text."""
 
 
 @dataclass(frozen=True, kw_only=True)

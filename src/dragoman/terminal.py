@@ -1,13 +1,14 @@
 """Terminal output: progress bars and tables."""
 
 import contextlib
+import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 
-from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
@@ -48,7 +49,7 @@ class _RateColumn(ProgressColumn):
     """Units per second, and the time left if the total is known."""
 
     def render(self, task: Task) -> Text:
-        if task.finished or not task.speed:
+        if task.finished or not task.speed or task.fields.get("has_note"):  # The note has them.
             return Text("")
         rate = f"{count(task.speed)}/s" if task.speed >= 10 else f"{task.speed:.1f}/s"
         if task.time_remaining is None or task.total is None:
@@ -56,30 +57,72 @@ class _RateColumn(ProgressColumn):
         return Text(f"{rate}, {span(task.time_remaining)} left", style="dim")
 
 
+class ProgressBars(RichProgress):
+    """A bar for each task, and sentences about the present one below them."""
+
+    def __init__(self, console: Console) -> None:
+        self._note = Text("")
+        self._ids: dict[str, TaskID] = {}
+        columns = (TextColumn("{task.description}"), BarColumn(), _CountColumn(), TimeElapsedColumn(), _RateColumn())
+        super().__init__(*columns, console=console)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self._note:
+            yield self._note
+
+    def __call__(self, task: str, done: int, total: int | None) -> None:
+        if task not in self._ids:
+            self.end()
+            self._ids[task] = self.add_task(task, total=total)
+        self.update(self._ids[task], completed=done, total=total)
+
+    def note(self, text: str) -> None:
+        self._note = Text(text, style="dim")
+        self.update(self.task_ids[-1], has_note=True)
+
+    def end(self) -> None:
+        """Complete all tasks: one without a known total is done when the next one starts."""
+        self._note = Text("")
+        for task in self.tasks:
+            self.update(task.id, total=task.completed)
+
+
+class PlainProgress:
+    """A line at the start and the end of each task, and every `PLAIN_INTERVAL_S` seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown_at_s: dict[str, float] = {}
+
+    def __call__(self, task: str, done: int, total: int | None) -> None:
+        if self._is_due(task) or done == total:
+            so_far = "" if done == 0 else f": {count(done)}" if total is None else f": {count(done)} of {count(total)}"
+            self._console.print(f"{task}{so_far}", highlight=False)
+
+    def note(self, text: str) -> None:
+        if self._is_due("note"):
+            self._console.print(text, highlight=False, markup=False)
+
+    def _is_due(self, kind: str) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._shown_at_s.get(kind, -math.inf) < PLAIN_INTERVAL_S:
+            return False
+        self._shown_at_s[kind] = now_s
+        return True
+
+
 @contextlib.contextmanager
 def progress_bars(console: Console) -> Iterator[Progress]:
-    """Progress bars on a terminal or in a notebook; elsewhere, a plain line every `PLAIN_INTERVAL_S` seconds."""
+    """Progress bars on a terminal or in a notebook; elsewhere plain lines."""
     if os.environ.get(QUIET):
         yield no_progress
-        return
-    if not shows_bars(console):
-        yield _plain_lines(console)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), _CountColumn(), TimeElapsedColumn(), _RateColumn())
-    with RichProgress(*columns, console=console) as bars:
-        tasks: dict[str, int] = {}
-
-        def show(task: str, done: int, total: int | None) -> None:
-            if task not in tasks:
-                for earlier in tasks.values():  # A task without a known total is done when the next one starts.
-                    bars.update(bars.task_ids[earlier], total=bars.tasks[earlier].completed)
-                tasks[task] = len(bars.tasks)
-                bars.add_task(task, total=total)
-            bars.update(bars.task_ids[tasks[task]], completed=done, total=total)
-
-        yield show
-        for index in tasks.values():
-            bars.update(bars.task_ids[index], total=bars.tasks[index].completed)
+    elif shows_bars(console):
+        with ProgressBars(console) as bars:
+            yield bars
+            bars.end()
+    else:
+        yield PlainProgress(console)
 
 
 @contextlib.contextmanager
@@ -90,16 +133,3 @@ def showing_progress(progress: Progress | None) -> Iterator[Progress]:
         return
     with progress_bars(Console(stderr=True)) as bars:
         yield bars
-
-
-def _plain_lines(console: Console) -> Progress:
-    last_shown_at: dict[str, float] = {}
-
-    def show(task: str, done: int, total: int | None) -> None:
-        if task in last_shown_at and time.monotonic() - last_shown_at[task] < PLAIN_INTERVAL_S and done != total:
-            return
-        last_shown_at[task] = time.monotonic()
-        so_far = "" if done == 0 else f": {count(done)}" if total is None else f": {count(done)} of {count(total)}"
-        console.print(f"{task}{so_far}", highlight=False)
-
-    return show

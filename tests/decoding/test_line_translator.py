@@ -77,6 +77,14 @@ def test_a_line_without_words_is_not_translated(translator: Translator, monkeypa
     assert translator.translate(["", "  ", "\x00\u200b"]) == ["", "", ""]
 
 
+def test_each_line_is_encoded_once(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, encoding would otherwise take a good part of the time of the search."""
+    encoded, encode = [], translator.tokenizer.encode
+    monkeypatch.setattr(translator.tokenizer, "encode", lambda text: encoded.append(text) or encode(text))
+    translator.encode_lines(["a dog", "the house", "a dog", ""])
+    assert sorted(encoded) == ["", "a dog", "the house"]
+
+
 def test_n_best_are_sorted_and_have_different_texts(translator: Translator) -> None:
     wide = Translator(translator.model, translator.tokenizer, DecodingSettings(beam=5, max_length_ratio=0.2))
     most = 0

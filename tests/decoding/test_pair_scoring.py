@@ -99,9 +99,3 @@ def test_models_of_the_wrong_direction_are_refused_together(translator: Translat
 
 def test_no_pairs_have_no_scores(translator: Translator) -> None:
     assert len(ModelPairScorer(translator).score([])) == 0
-
-
-@pytest.mark.gpu
-def test_scores_on_a_gpu_are_those_on_a_cpu(translator: Translator, tokenizer: Tokenizer) -> None:
-    on_gpu = Translator(byte_model(tokenizer).to("cuda"), tokenizer, DecodingSettings())
-    assert cross_entropies(on_gpu, PAIRS * 300) == pytest.approx(cross_entropies(translator, PAIRS * 300), rel=0.03)

@@ -10,8 +10,8 @@ from dragoman.events import Event
 from dragoman.files import write_json
 from dragoman.insight.page import render
 from dragoman.insight.report_writer import read_report, to_markdown
-from dragoman.insight.synthesis_history import is_synthesis
-from dragoman.insight.synthesis_summary import summarize_syntheses, summarize_synthesis
+from dragoman.insight.synthesis_history import is_synthesis, read_synthesis
+from dragoman.insight.synthesis_summary import describe_progress, summarize_syntheses, summarize_synthesis
 from dragoman.synthesis_events import ShardTranslated, SynthesisEnded, SynthesisStarted, TranslatorChanged
 
 ABOUT = {"run": "corpus", "version": "1", "model": "m", "languages": "en-de", "device": "cpu", "lines": 1000}
@@ -37,7 +37,9 @@ def session(done: int = 0, start_s: float = 0.0, **prices: object) -> list[Event
     """Two hosts of which one is lost halfway: 100 s, 400 lines."""
     ready = [TranslatorChanged(at_s=start_s + 10, host=host, state="ready", detail="CPU") for host in ("a", "b")]
     shards = [
-        ShardTranslated(at_s=start_s + 10 + 20 * n, number=n, lines=100, host="a", translating_s=20)
+        ShardTranslated(
+            at_s=start_s + 10 + 20 * n, number=n, lines=100, host="a", translating_s=12, tokenizing_s=3, reading_s=2
+        )
         for n in (1, 2, 3, 4)
     ]
     lost = TranslatorChanged(at_s=start_s + 55, host="b", state="lost", detail="no route")
@@ -47,19 +49,49 @@ def session(done: int = 0, start_s: float = 0.0, **prices: object) -> list[Event
 
 def test_a_running_synthesis_says_how_long_it_will_take_and_what_it_will_cost(tmp_path: Path) -> None:
     summary = summarize_synthesis(write(tmp_path, *session(price_per_hour=[36.0])), 100.0)
-    assert (summary["state"], summary["step"], summary["remaining_s"]) == ("running", 400, pytest.approx(150))
+    assert (summary["state"], summary["step"], summary["remaining_s"]) == ("running", 400, pytest.approx(110))
     assert summary["cost"] == {"spent": pytest.approx(2.0), "currency": "USD"}
     assert (
-        "400 of 1,000 lines after 1 min 40 s and 2.00 USD, 2 min 30 s left (5.00 USD in total)"
+        "400 of 1,000 lines after 1 min 40 s and 2.00 USD, 1 min 50 s left (4.20 USD in total)"
         in (summary["overview"]["how"])
     )
+
+
+def test_the_terminal_shows_speed_time_left_cost_workers_and_what_limits_it(tmp_path: Path) -> None:
+    history = read_synthesis(write(tmp_path, *session(price_per_hour=[36.0])))
+    assert describe_progress(history, 100.0) == (
+        "5.0 lines/s; 1 min 50 s left; 2.00 USD so far, 4.20 USD in total; 1 of 2 workers ready\n"
+        "What limits it: hosts starting or lost, 58 % of the time; the machines translate for 25 %."
+    )
+
+
+def test_until_the_first_shard_the_time_left_is_measured(tmp_path: Path) -> None:
+    history = read_synthesis(write(tmp_path, *session()[:3]))
+    assert describe_progress(history, 20.0) == (
+        "time left: measuring; 2 of 2 workers ready\nWhat limits it: not known before the first shard is translated."
+    )
+
+
+def test_the_next_shard_that_is_late_makes_the_time_left_longer(tmp_path: Path) -> None:
+    history = read_synthesis(write(tmp_path, *session()))
+    assert history.remaining_s(110.0) == pytest.approx(100)  # Counted down until the next shard is due.
+    assert history.remaining_s(170.0) == pytest.approx(600 / (400 / 160))
+
+
+def test_a_worker_that_translates_its_first_shard_does_not_wait(tmp_path: Path) -> None:
+    use = summarize_synthesis(write(tmp_path, *session()[:3]), 60.0)["time_use"]
+    assert {activity: seconds for activity, seconds in use.items() if seconds} == {
+        "hosts starting or lost": pytest.approx(10), "shards in work": pytest.approx(50),
+    }  # fmt: skip
 
 
 def test_the_time_of_workers_that_wait_or_are_lost_is_what_limits_it(tmp_path: Path) -> None:
     summary = summarize_synthesis(write(tmp_path, *session()), 100.0)
     use = summary["time_use"]
-    assert use["translating"] == pytest.approx(40)  # The mean of 80 s of one and nothing of the other.
-    assert use["hosts starting or lost"] == pytest.approx((10 + 55) / 2)
+    # The mean of two workers, of which one translated nothing.
+    assert (use["translating"], use["tokenizing"]) == (pytest.approx(48 / 2), pytest.approx(12 / 2))
+    assert (use["reading text"], use["shards in work"]) == (pytest.approx(8 / 2), pytest.approx(10 / 2))
+    assert use["hosts starting or lost"] == pytest.approx((10 + 10 + 45 + 45) / 2)  # b had no result when it was lost.
     assert sum(use.values()) == pytest.approx(100)
     [hosts] = [answer for answer in summary["answers"] if answer["key"] == "hosts"]
     assert hosts["evidence"] == ["a: 400 lines, ready for 1 min 30 s.", "b: 0 lines, ready for 45 s."]
@@ -75,7 +107,7 @@ def test_a_resumed_synthesis_counts_the_lines_of_earlier_sessions(tmp_path: Path
     assert (summary["state"], summary["step"]) == ("finished", 1000)
     assert summary["elapsed_s"] == pytest.approx(90 + 110)
     assert summary["time_use"]["earlier sessions"] == pytest.approx(90)
-    assert "dragoman prepare corpus.de corpus.en" in summary["overview"]["advice"]
+    assert f"`dragoman prepare {folder} --out DATA`" in summary["overview"]["advice"]
     content = read_report([folder], lambda *_: None)
     assert "990 of 1,000 pairs are in the corpus; 10 were dropped." in to_markdown(content)
     assert '"kind":"synthesis"' in render(**content)

@@ -6,6 +6,7 @@ import pytest
 
 from dragoman.pipeline import synthesize
 from dragoman.progress_callback import no_progress
+from dragoman.synthesis.translation_job import count_local_gpus
 
 pytestmark = pytest.mark.gpu
 
@@ -24,3 +25,9 @@ def test_two_syntheses_on_a_gpu_have_the_same_bytes(
     first, second = ([path.read_bytes() for path in corpus.files] for corpus in made)
     assert first == second
     assert all("torch" in machine for machine in made[0].description.corpus["machines"])
+
+
+def test_gpus_are_counted_without_torch() -> None:
+    import torch
+
+    assert count_local_gpus() == torch.cuda.device_count()

@@ -1,5 +1,6 @@
 """Synthesis on one machine: every line exactly once, the same bytes however often it was killed."""
 
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from dragoman.errors import DragomanError
 from dragoman.pipeline import SyntheticCorpus, prepare
 from dragoman.pipeline import synthesize as synthesize_corpus
 from dragoman.progress_callback import no_progress
+from dragoman.settings import MoneySettings
+from dragoman.synthesis import synthesis_log
 from dragoman.synthesis.corpus_assembly import CorpusOptions
 from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
 
@@ -122,9 +125,33 @@ def _check_other_request_is_refused(models: Path, text: Path, corpus: SyntheticC
 
 
 def test_the_corpus_can_be_prepared(undisturbed: Path, tmp_path: Path) -> None:
-    files = [undisturbed / "corpus.en", undisturbed / "corpus.de"]
-    prepared = prepare(files, tmp_path / "data", workers=1, progress=no_progress)
-    assert prepared.dataset.manifest.languages.direction == "en-de"
+    prepared = prepare(undisturbed, tmp_path / "data", workers=1, progress=no_progress)
+    manifest = prepared.dataset.manifest
+    assert manifest.languages.direction == "en-de"
+    assert [(source.name, source.synthetic) for source in manifest.sources] == [("out", "de")]
+
+
+def test_the_progress_tells_speed_cost_and_what_limits_it(
+    models: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+
+    class Notes:
+        def __call__(self, task: str, done: int, total: int | None) -> None:
+            """Not looked at."""
+
+        def note(self, text: str) -> None:
+            texts.append(text)
+
+    monkeypatch.setattr(synthesis_log, "NOTE_INTERVAL_S", 0.0)
+    money = MoneySettings(price_per_hour=[3600.0])
+    request = SynthesisRequest(models / "int8", [text], tmp_path / "out", shard_lines=3, money=money)
+    synthesize(request, Notes())
+    assert re.match(r"time left: measuring; \d\.\d\d USD so far; 0 of 1 workers ready\nWhat", texts[0])
+    known = re.compile(
+        r"[\d,.]+ lines/s; (.+ left|writing.+); [\d.]+ USD so far, [\d.]+ USD in total\nWhat limits it: "
+    )
+    assert known.match(texts[-1])
 
 
 def test_a_folder_with_other_files_is_not_used(models: Path, text: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,11 @@ from dragoman.insight.page import render
 from dragoman.insight.report_content import summarize_runs
 from dragoman.insight.run_history import build_history
 from dragoman.run_folder import RunFolder
+from dragoman.synthesis_events import SynthesisEnded
 
 from ..insight.synthetic_runs import fine_tuned_run, host_sample, synthetic_run, untested, write_run
+from ..insight.test_synthesis_summary import session
+from ..insight.test_synthesis_summary import write as write_synthesis
 from ..processes import start, wait_for_steps
 from .browser import NARROW, needs_chromium, opened_page
 
@@ -75,6 +79,27 @@ def test_the_live_page_follows_a_run_to_its_end(data, tmp_path, page):
     steps = [event for event in recorded if isinstance(event, StepDone)]
     assert curves["step"] == [step.step for step in steps]
     assert curves["train_loss"] == pytest.approx([step.nll for step in steps], rel=1e-4)
+
+
+def test_the_live_page_follows_a_synthesis(tmp_path, page):
+    events = session(start_s=time.time() - 100, price_per_hour=[36.0])
+    folder = write_synthesis(tmp_path / "corpus", *events)
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "dragoman", "watch", str(folder), "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        page.goto(re.search(r"http://\S+", watching.stdout.readline())[0])
+        expect(page.locator("#state")).to_have_text("running")
+        expect(page.locator("#numbers")).to_contain_text("400 of 1,000")
+        expect(page.locator("#overview")).to_contain_text("Hosts starting or lost, 58 %")
+        expect(page.locator(".time-legend")).to_contain_text("tokenizing")
+        expect(page.locator("#curves h3:visible")).to_have_text("Throughput (lines/s)")
+        write_synthesis(folder, SynthesisEnded(reason="interrupted"))
+        expect(page.locator("#state")).to_have_text("interrupted")
+        page.goto("about:blank")
+    finally:
+        watching.terminate()
+        watching.communicate()
 
 
 def test_the_page_opens_with_three_sentences_and_the_use_of_time(page, report):

@@ -123,9 +123,8 @@ def _show_result(corpus: "SyntheticCorpus", console: "Console") -> None:
     console.print(f"{corpus.path} is ready. {overview['how']}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"What limited it: {overview['limit']}", highlight=False, markup=False, soft_wrap=True)
     console.print(rows)
-    source, target = corpus.files
     commands = {
-        f"dragoman prepare {source} {target} --out DATA": "make a data set of it",
+        f"dragoman prepare {corpus.path} --out DATA": "make a data set of it",
         f"dragoman report {corpus.path}": "machines, speed, cost, dropped pairs",
     }
     show_next_commands(commands, console)

@@ -9,6 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice, pairwise
 from typing import Protocol
 
@@ -86,6 +87,20 @@ class ScoredTokens(Protocol):
     def score(self) -> float: ...
 
 
+Found = Sequence[Sequence[ScoredTokens]]
+"""The translations of each segment of a line, best first."""
+
+
+@dataclass(frozen=True)
+class EncodedLines:
+    """Lines as a search takes them."""
+
+    segments: list[list[LineSegment]]
+    """Of each line; none where it has no tokens."""
+    sources: list[list[SourceTokens]]
+    """Of each segment."""
+
+
 class LineTranslator(ABC):
     """Translates lines; subclasses implement the search."""
 
@@ -114,13 +129,23 @@ class LineTranslator(ABC):
         """Translations with scores and up to `n_best - 1` alternatives each."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines: pass a list, as in translate([text]).")
-        segments = [split_line(normalize_line(line), self._count_tokens, MAX_SEGMENT_TOKENS) for line in lines]
-        sources = [[(*self.tokenizer.encode(part.text), self.tokenizer.eos_id) for part in line] for line in segments]
-        found = self.search({source for line in sources for source in line}, n_best)
-        return [
-            self.join(line, [found[source] for source in line_sources])
-            for line, line_sources in zip(segments, sources, strict=True)
+        encoded = self.encode_lines(lines)
+        found = self.search_lines(encoded, n_best)
+        return [self.join(*line) for line in zip(encoded.segments, found, strict=True)]
+
+    def encode_lines(self, lines: Iterable[str]) -> EncodedLines:
+        """Split lines into segments, and encode these."""
+        encode = cache(self.tokenizer.encode)  # Most lines are one segment, whose tokens were counted already.
+        segments = [
+            split_line(normalize_line(line), lambda text: len(encode(text)), MAX_SEGMENT_TOKENS) for line in lines
         ]
+        eos_id = self.tokenizer.eos_id
+        return EncodedLines(segments, [[(*encode(part.text), eos_id) for part in line] for line in segments])
+
+    def search_lines(self, lines: EncodedLines, n_best: int) -> list[Found]:
+        """The best translations of all segments of each line."""
+        found = self.search({source for line in lines.sources for source in line}, n_best)
+        return [[found[source] for source in line] for line in lines.sources]
 
     def translate_stream(
         self, lines: Iterable[str], n_best: int = 1, look_ahead: int | None = None
@@ -130,10 +155,7 @@ class LineTranslator(ABC):
         while block := list(islice(remaining, look_ahead or self.look_ahead)):
             yield from self.translate_scored(block, n_best)
 
-    def _count_tokens(self, text: str) -> int:
-        return len(self.tokenizer.encode(text))
-
-    def join(self, segments: Sequence[LineSegment], found: Sequence[Sequence[ScoredTokens]]) -> Translation:
+    def join(self, segments: Sequence[LineSegment], found: Found) -> Translation:
         """Join the translations of a line's segments: the n-th best of the line is the n-th best of each."""
         if not segments:
             return Translation("", 0.0)

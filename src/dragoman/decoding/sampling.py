@@ -15,16 +15,9 @@ import torch
 from torch import Tensor
 
 from dragoman.batching.packed_batch import pack_sentences
-from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.hypotheses import Hypothesis
 from dragoman.decoding.length_rules import length_penalty, max_length
-from dragoman.decoding.line_translator import (
-    MAX_SEGMENT_TOKENS,
-    Candidate,
-    SourceTokens,
-    normalize_line,
-    split_line,
-)
+from dragoman.decoding.line_translator import Candidate, EncodedLines, Found, SourceTokens
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.decoding.translator import Translator
 from dragoman.model.dropout import COUNTER_FACTOR, hashed_bits, mix_bits_
@@ -65,22 +58,24 @@ class LineSampler:
 
     def sample(self, lines: Sequence[str], first_line: int, count: int) -> list[list[Candidate]]:
         """`count` translations of each line, equal ones once. `first_line` is the number of the first line."""
-        tokenizer = self._translator.tokenizer
-        segments = [split_line(normalize_line(line), lambda text: len(tokenizer.encode(text)), MAX_SEGMENT_TOKENS)
-                    for line in lines]  # fmt: skip
+        encoded = self._translator.encode_lines(lines)
+        drawn = self.draw(encoded, first_line, count)
+        joined = (self._translator.join(*line) for line in zip(encoded.segments, drawn, strict=True))
+        return [translation.candidates(count) for translation in joined]
+
+    def draw(self, lines: EncodedLines, first_line: int, count: int) -> list[Found]:
+        """`count` translations of all segments of each line."""
         draws = [
-            _Draw(first_line + index, number, candidate, _encode(tokenizer, segment.text))
-            for index, parts in enumerate(segments)
-            for number, segment in enumerate(parts)
+            _Draw(line, number, candidate, source)
+            for line, sources in enumerate(lines.sources, first_line)
+            for number, source in enumerate(sources)
             for candidate in range(count)
         ]
         found = self._draw(draws)
-        joined = []
-        for index, parts in enumerate(segments):
-            line = first_line + index
-            drawn = [[found[line, number, each] for each in range(count)] for number in range(len(parts))]
-            joined.append(self._translator.join(parts, drawn).candidates(count))
-        return joined
+        return [
+            [[found[line, number, candidate] for candidate in range(count)] for number in range(len(sources))]
+            for line, sources in enumerate(lines.sources, first_line)
+        ]
 
     def _draw(self, draws: Sequence[_Draw]) -> dict[tuple[int, int, int], Hypothesis]:
         found = {}
@@ -104,10 +99,6 @@ class LineSampler:
         on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
         with torch.inference_mode(), on_device, Precision.for_decoding(device).autocast():
             return _Samples(translator, batch, self._sampling).run()
-
-
-def _encode(tokenizer: Tokenizer, text: str) -> SourceTokens:
-    return (*tokenizer.encode(text), tokenizer.eos_id)
 
 
 class _Samples:

@@ -17,7 +17,7 @@ from dragoman.decoding.ctranslate2_translator import CARD_FILE, is_ctranslate2_f
 from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
-from dragoman.exporting import argos, ctranslate2, huggingface
+from dragoman.exporting import argos, huggingface
 from dragoman.exporting.export_summary import record_format
 from dragoman.exporting.model_card import CardOptions, write_card
 from dragoman.files import draft_path, publish_folder
@@ -93,6 +93,8 @@ def file_sizes(export: Path) -> dict[str, int]:
 def _write_ctranslate2(
     stored: StoredModel, folder: Path, quantization: Quantization, *, adds_source_prefix: bool = False
 ) -> None:
+    from dragoman.exporting import ctranslate2  # Imported here: machines that translate on GPUs do not need it.
+
     tokenizer = stored.description.tokenizer
     special_tokens = SpecialTokens.from_tokenizer(tokenizer, stored.model.architecture.vocabulary)
     spec = ctranslate2.specification(stored.model, tokenizer, special_tokens, adds_source_prefix=adds_source_prefix)

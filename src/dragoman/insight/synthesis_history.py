@@ -18,11 +18,42 @@ RECENT_S = 600.0
 """The speed of the last minutes predicts the rest: machines come and go."""
 SILENT_S = 600.0
 """A synthesis without an event for this long is probably killed."""
+TRANSLATING, IN_WORK, EARLIER = "translating", "shards in work", "earlier sessions"
+"""Activities in the use of time."""
 
 
 def is_synthesis(path: Path) -> bool:
     """Whether `dragoman synthesize` made a folder."""
     return (path / SYNTHESIS_FILE).is_file() and RunFolder(path).events_of(0).exists()
+
+
+@dataclass
+class WorkerTimes:
+    """Times of a worker in a session."""
+
+    ready_s: float = 0.0
+    lost_s: float = 0.0
+    """The part of it whose work was lost: between its last result and its loss."""
+    last_s: float = 0.0
+    """The part of it after its last result."""
+    ready_at_s: float | None = None
+    """None if it is not ready."""
+    result_at_s: float = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        return self.ready_at_s is not None
+
+    def change(self, state: str, at_s: float) -> None:
+        """It became ready, was lost, or was left out."""
+        self.end(at_s)
+        self.lost_s, self.last_s = self.lost_s + self.last_s, 0.0
+        self.ready_at_s = at_s if state == "ready" else None
+
+    def end(self, at_s: float) -> None:
+        if self.ready_at_s is not None:
+            self.ready_s += at_s - self.ready_at_s
+            self.last_s = at_s - max(self.ready_at_s, self.result_at_s)
 
 
 @dataclass(frozen=True)
@@ -71,16 +102,27 @@ class SynthesisHistory:
         return "running" if now_s - self.events[-1].at_s < SILENT_S else "not responding"
 
     def lines_per_s(self, now_s: float) -> float:
-        """Speed of the last minutes of the session."""
-        end_s = self.end_s(now_s)
-        begin_s = max(self.started.at_s, end_s - RECENT_S)
-        recent = sum(shard.lines for shard in self.shards if shard.at_s > begin_s)
+        """Speed of the last minutes in which a worker was ready."""
+        begin_s, end_s = self._measured(now_s)
+        recent = sum(shard.lines for shard in self.shards if begin_s < shard.at_s <= end_s)
         return recent / (end_s - begin_s) if end_s > begin_s else 0.0
+
+    def _measured(self, now_s: float) -> tuple[float, float]:
+        """The time of which the speed is known: until the last shard, as long as the next one is not overdue."""
+        ready_s = [event.at_s for event in self.session if isinstance(event, TranslatorChanged)]
+        times_s = [min(ready_s, default=self.started.at_s), *(shard.at_s for shard in self.shards)]
+        longest_s = max((after - before for before, after in pairwise(times_s)), default=0.0)
+        is_due = self.end_s(now_s) - times_s[-1] <= longest_s
+        end_s = times_s[-1] if is_due else self.end_s(now_s)
+        return max(times_s[0], end_s - RECENT_S), end_s
 
     def remaining_s(self, now_s: float) -> float | None:
         """None until a shard is done, and after the end."""
         speed = self.lines_per_s(now_s)
-        return None if self.ended or not speed else (self.started.lines - self.done_lines) / speed
+        if self.ended or not speed:
+            return None
+        since_s = self.end_s(now_s) - self._measured(now_s)[1]
+        return max(0.0, (self.started.lines - self.done_lines) / speed - since_s)
 
     def lines_by_host(self) -> Counter[str]:
         lines: Counter[str] = Counter()
@@ -88,36 +130,50 @@ class SynthesisHistory:
             lines[shard.host] += shard.lines
         return lines
 
-    def ready_s(self, now_s: float) -> dict[str, float]:
-        """Time in which each worker was ready, in the latest session."""
-        since_s: dict[str, float] = {}
-        total_s: dict[str, float] = dict.fromkeys(self.started.hosts, 0.0)
+    def workers(self, now_s: float) -> dict[str, "WorkerTimes"]:
+        """Times of each worker in the latest session."""
+        found = {host: WorkerTimes() for host in self.started.hosts}
         for event in self.session:
             if isinstance(event, TranslatorChanged):
-                begin_s = since_s.pop(event.host, event.at_s)
-                total_s[event.host] = total_s.get(event.host, 0.0) + event.at_s - begin_s
-                if event.state == "ready":
-                    since_s[event.host] = event.at_s
-        for host, begin_s in since_s.items():
-            total_s[host] += self._last_work_s(now_s) - begin_s
-        return total_s
-
-    def _last_work_s(self, now_s: float) -> float:
-        """When the translation ended: before the corpus was written."""
-        return self.end_s(now_s) - (self.ended.writing_s if self.ended else 0.0)
+                found.setdefault(event.host, WorkerTimes()).change(event.state, event.at_s)
+            elif isinstance(event, ShardTranslated):
+                found[event.host].result_at_s = event.at_s
+        # The translation ended before the corpus was written.
+        end_s = self.end_s(now_s) - (self.ended.writing_s if self.ended else 0.0)
+        for worker in found.values():
+            worker.end(end_s)
+        return found
 
     def time_use(self, now_s: float) -> dict[str, float]:
         """Where the time of the latest session went, as the mean of its workers."""
-        ready_s = self.ready_s(now_s)
-        working_s = self._last_work_s(now_s) - self.started.at_s
-        ready = sum(ready_s.values()) / len(ready_s)
-        translating = min(ready, sum(shard.translating_s for shard in self.shards) / len(ready_s))
+        workers, is_finished = self.workers(now_s), self.ended is not None and self.ended.reason == "finished"
+        ready_s, lost_s, last_s = (
+            sum(getattr(worker, name) for worker in workers.values()) for name in ("ready_s", "lost_s", "last_s")
+        )
+        translating_s, tokenizing_s, reading_s = (
+            sum(getattr(shard, name) for shard in self.shards)
+            for name in ("translating_s", "tokenizing_s", "reading_s")
+        )
+        # What went on while a worker searched other shards cost no time.
+        waiting_s = max(0.0, ready_s - lost_s - last_s - translating_s)
+        tokenizing_s = min(tokenizing_s, waiting_s)
+        reading_s = min(reading_s, waiting_s - tokenizing_s)
+        writing_s = self.ended.writing_s if self.ended else 0.0
+        session_s = self.end_s(now_s) - self.started.at_s
+        sums_s = {
+            TRANSLATING: translating_s,
+            "tokenizing": tokenizing_s,
+            "reading text": reading_s,
+            "waiting for the network": waiting_s - tokenizing_s - reading_s,
+            "hosts starting or lost": max(0.0, len(workers) * (session_s - writing_s) - ready_s + lost_s),
+            # What a worker does after its last result is known only when no shard is left.
+            "no shard left": last_s if is_finished else 0.0,
+            IN_WORK: 0.0 if is_finished else last_s,
+        }
         return {
-            "translating": translating,
-            "waiting for text or the network": ready - translating,
-            "hosts starting or lost": max(0.0, working_s - ready),
-            "writing the corpus": self.ended.writing_s if self.ended else 0.0,
-            "earlier sessions": self.elapsed_s(now_s) - (self.end_s(now_s) - self.started.at_s),
+            **{activity: seconds / len(workers) for activity, seconds in sums_s.items()},
+            "writing the corpus": writing_s,
+            EARLIER: self.elapsed_s(now_s) - session_s,
         }
 
     @property

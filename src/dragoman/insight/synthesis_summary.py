@@ -10,16 +10,26 @@ from dragoman.files import read_json
 from dragoman.insight.answer import Answer
 from dragoman.insight.overview import Overview
 from dragoman.insight.run_summary import MAX_INCIDENTS, buckets
-from dragoman.insight.synthesis_history import SYNTHESIS_FILE, SynthesisHistory, read_synthesis
+from dragoman.insight.synthesis_history import (
+    EARLIER,
+    IN_WORK,
+    SYNTHESIS_FILE,
+    TRANSLATING,
+    SynthesisHistory,
+    read_synthesis,
+)
 from dragoman.number_format import count, percent, span
 from dragoman.synthesis_events import TranslatorChanged
+from dragoman.telemetry.remaining_time import MEASURING
 
 Json = dict[str, Any]
-MOSTLY = 0.8
-"""Share of the time in which workers must translate, or something else limits the speed."""
 REMEDIES = {
-    "waiting for text or the network": "Raise --shard-lines, or use machines with a faster link to this one.",
+    TRANSLATING: "Let it run; more machines in --hosts, or a lower decoding.beam, would make it faster.",
+    "tokenizing": "Use machines with faster cores, or more machines: each worker tokenizes on one core.",
+    "reading text": "Decompress the texts, or move them to a faster disk.",
+    "waiting for the network": "Raise --shard-lines, or use machines with a faster link to this one.",
     "hosts starting or lost": "Check the machines that were lost: the event log has the reasons.",
+    "no shard left": "Lower --shard-lines: at the end, machines waited for the last shards of others.",
     "writing the corpus": "Nothing: filters and the corpus are made once, at the end.",
 }
 
@@ -41,7 +51,7 @@ def summarize_synthesis(path: Path, now_s: float) -> Json:
         "remaining_s": remaining_s,
         "remaining": None if remaining_s is None else span(remaining_s),
         "cost": None if cost is None else {"spent": cost.amount(elapsed_s), "currency": cost.currency},
-        "overview": _overview(history, made, now_s).to_json(),
+        "overview": _overview(path, history, made, now_s).to_json(),
         "time_use": history.time_use(now_s),
         "between_sessions_s": 0.0,
         "fine_tuning": [],
@@ -75,57 +85,79 @@ def summarize_syntheses(paths: Sequence[Path], now_s: float) -> list[Json]:
     return [summarize_synthesis(path, now_s) for path in paths]
 
 
-def _overview(history: SynthesisHistory, made: Json, now_s: float) -> Overview:
+def _overview(path: Path, history: SynthesisHistory, made: Json, now_s: float) -> Overview:
     started, state, cost = history.started, history.state(now_s), history.cost
     elapsed_s, remaining_s = history.elapsed_s(now_s), history.remaining_s(now_s)
     spent = "" if cost is None else f" and {cost.format(elapsed_s)}"
     done = f"{count(history.done_lines)} of {count(started.lines)} lines"
     how = f"{state.capitalize()}: {done} after {span(elapsed_s)}{spent}"
-    if state == "running" and remaining_s is not None:
-        total = "" if cost is None else f" ({cost.format(elapsed_s + remaining_s)} in total)"
-        how += f", {span(remaining_s)} left{total}"
+    if state == "running":
+        total = "" if cost is None or remaining_s is None else f" ({cost.format(elapsed_s + remaining_s)} in total)"
+        how += f", {_describe_remaining(history, remaining_s)}{total}"
     if state == "finished" and made:
         how += f"; {count(made['kept_pairs'])} pairs in the corpus"
     limit, remedy = _limit(history, now_s)
-    files = " ".join(f"corpus.{made.get(side)}" for side in ("source", "target"))
     advice = {
-        "finished": f"Make a data set of it: `dragoman prepare {files}`.",
-        "running": remedy or "Let it run; more machines in --hosts would make it faster.",
+        "finished": f"Make a data set of it: `dragoman prepare {path} --out DATA`.",
+        "running": remedy,
     }.get(state, "Run the same command again: it resumes with the lines that are left.")
-    return Overview(f"{how}.", limit, advice, [])
+    return Overview(f"{how}.", f"{limit[0].upper()}{limit[1:]}", advice, [])
+
+
+def describe_progress(history: SynthesisHistory, now_s: float) -> str:
+    """Speed, time left, cost and what limits it, in two lines, for the terminal."""
+    remaining_s, elapsed_s, cost = history.remaining_s(now_s), history.elapsed_s(now_s), history.cost
+    facts = [_describe_remaining(history, remaining_s)]
+    if remaining_s is not None:
+        facts.insert(0, _describe_speed(history, now_s))
+    if cost is not None:
+        total = "" if remaining_s is None else f", {cost.format(elapsed_s + remaining_s)} in total"
+        facts.append(f"{cost.format(elapsed_s)} so far{total}")
+    workers = history.workers(now_s)
+    ready = sum(worker.is_ready for worker in workers.values())
+    if ready < len(workers) or ready > 1:
+        facts.append(f"{ready} of {len(workers)} workers ready")
+    return f"{'; '.join(facts)}\nWhat limits it: {_limit(history, now_s)[0]}"
+
+
+def _describe_remaining(history: SynthesisHistory, remaining_s: float | None) -> str:
+    if history.done_lines == history.started.lines:
+        return "writing the corpus"
+    return f"time left: {MEASURING}" if remaining_s is None else f"{span(remaining_s)} left"
+
+
+def _describe_speed(history: SynthesisHistory, now_s: float) -> str:
+    speed = history.lines_per_s(now_s)
+    return f"{speed:,.1f} lines/s" if speed < 100 else f"{count(speed)} lines/s"
 
 
 def _limit(history: SynthesisHistory, now_s: float) -> tuple[str, str]:
-    """What limits the speed, and a remedy if it is not the translation itself."""
+    """What limits the speed, and a remedy."""
     use = history.time_use(now_s)
-    del use["earlier sessions"]
+    for activity in (IN_WORK, EARLIER):
+        del use[activity]
     total_s = sum(use.values())
     if not history.shards or not total_s:
-        return "Not known before the first shard is translated.", ""
+        return "not known before the first shard is translated.", REMEDIES[TRANSLATING]
     name = max(use, key=lambda activity: use[activity])
-    share = use["translating"] / total_s
-    if share >= MOSTLY or name == "translating":
-        return f"The speed of the machines: they translate for {percent(share)} of the time.", ""
-    sentence = f"{name.capitalize()}: {percent(use[name] / total_s)} of the time; the machines translate for"
-    return f"{sentence} {percent(share)}.", REMEDIES[name]
+    rest = "" if name == TRANSLATING else f"; the machines translate for {percent(use[TRANSLATING] / total_s)}"
+    return f"{name}, {percent(use[name] / total_s)} of the time{rest}.", REMEDIES[name]
 
 
 def _speed(history: SynthesisHistory, now_s: float) -> Answer:
     busy_s = sum(shard.translating_s for shard in history.shards)
     lines = sum(shard.lines for shard in history.shards)
     evidence = [f"{count(lines / busy_s)} lines/s of a worker while it translates."] if busy_s else []
-    speed = history.lines_per_s(now_s)
-    text = (
-        f"{speed:,.1f} lines/s in the last minutes." if speed < 100 else f"{count(speed)} lines/s in the last minutes."
-    )
-    return Answer("speed", "How fast is it?", text, evidence)
+    return Answer("speed", "How fast is it?", f"{_describe_speed(history, now_s)} in the last minutes.", evidence)
 
 
 def _hosts(history: SynthesisHistory, now_s: float) -> Answer:
-    lines, ready_s = history.lines_by_host(), history.ready_s(now_s)
+    lines, workers = history.lines_by_host(), history.workers(now_s)
     losses = sum(isinstance(event, TranslatorChanged) and event.state == "lost" for event in history.session)
-    text = f"{len(lines)} of {len(ready_s)} workers translated; they were lost {losses} times in this session."
-    evidence = [f"{host}: {count(lines[host])} lines, ready for {span(ready)}." for host, ready in ready_s.items()]
+    text = f"{len(lines)} of {len(workers)} workers translated; they were lost {losses} times in this session."
+    evidence = [
+        f"{host}: {count(lines[host])} lines, ready for {span(worker.ready_s)}." for host, worker in workers.items()
+    ]
     return Answer("hosts", "Which machines took part?", text, evidence)
 
 

@@ -42,7 +42,10 @@ class SynthesisView(Protocol):
 
     def host_left_out(self, host: str, reason: str) -> None: ...
 
-    def shard_done(self, host: str, result: ShardResult) -> None: ...
+    def shard_done(self, host: str, result: ShardResult, reading_s: float) -> None: ...
+
+    def refresh(self) -> None:
+        """Called several times a second by the main thread."""
 
 
 def count_gpus(machines: Sequence[Machine], client: SshClient) -> dict[str, int]:
@@ -99,6 +102,7 @@ class Coordinator:
         try:
             while not self._queue.is_done:
                 self._queue.wait(0.2)
+                self._view.refresh()
                 if self._failure is not None:
                     raise self._failure
                 if not any(thread.is_alive() for thread in self._threads) and not self._queue.is_done:
@@ -177,18 +181,21 @@ class Coordinator:
 
     def _work(self, connection: WorkerConnection) -> Iterator[int]:
         """Lease shards and store their results, yielding their numbers, until none is left."""
-        name, on_lease = connection.place.name, 0
+        name = connection.place.name
+        on_lease: dict[int, float] = {}  # Numbers of shards, and the time that each was waited for until it was read.
         while not self._queue.is_done and not self._stopped.is_set():
-            while on_lease < LEASES and (shard := self._queue.take(name)) is not None:
+            asked_at_s = time.monotonic()
+            while len(on_lease) < LEASES and (shard := self._queue.take(name)) is not None:
+                on_lease[shard.number] = time.monotonic() - asked_at_s
                 connection.send_shard(shard)
-                on_lease += 1
+                asked_at_s = time.monotonic()
             if not on_lease:
                 self._queue.wait(1.0)
                 continue
             result = connection.receive_result()
-            on_lease -= 1
+            reading_s = on_lease.pop(result.number)
             if self._queue.is_open(result.number):
                 self._store.write(result.number, result.content)
                 if self._queue.finish(result.number):
-                    self._view.shard_done(name, result)
+                    self._view.shard_done(name, result, reading_s)
                     yield result.number

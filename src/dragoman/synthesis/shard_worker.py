@@ -20,13 +20,17 @@ from typing import IO
 from dragoman.code_version import dragoman_version
 from dragoman.corpus.download_cache import cache_root
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
-from dragoman.decoding.line_translator import Candidate, LineTranslator
+from dragoman.decoding.line_translator import Candidate, EncodedLines, Found, LineTranslator
 from dragoman.decoding.translator_loading import load
 from dragoman.errors import DragomanError
 from dragoman.files import draft_path, publish_new_folder
+from dragoman.prefetch import Prefetcher
 from dragoman.synthesis.messages import KEEPALIVE_S, SILENCE_S, Message, MessageWriter, receive
-from dragoman.synthesis.shard_store import ShardHeader, TranslatedLine, pack_shard
+from dragoman.synthesis.shard_store import ShardHeader, pack_shard
 from dragoman.synthesis.translation_job import TranslationJob, count_local_gpus, describe_cpu
+
+SWITCH_INTERVAL_S = 1e-4
+"""Longest time for which a thread keeps others from running Python."""
 
 
 class ShardWorker:
@@ -53,15 +57,14 @@ class ShardWorker:
             return
         self._replies.send("ready", machine=engine.machine)
         threading.Thread(target=self._read_shards, daemon=True).start()
-        while True:
-            shard, content = self._shards.get()
+        # While one shard is searched, the next is encoded and the last is decoded.
+        encoded = Prefetcher((engine.encode(*leased) for leased in iter(self._shards.get, None)), 1)
+        searched = Prefetcher(map(engine.search, encoded), 1)
+        for shard in searched:
             started_at_s = time.monotonic()
-            translated = engine.translate(json.loads(content), shard["first_line"])
-            translating_s = time.monotonic() - started_at_s
-            header = ShardHeader(
-                shard["number"], shard["first_line"], len(translated), job["host"], engine.machine, translating_s
-            )
-            self._replies.send("result", pack_shard(header, translated), number=header.number, seconds=translating_s)
+            content = engine.pack(shard, job["host"])
+            times = {"seconds": shard.translating_s, "tokenizing_s": shard.encoding_s + time.monotonic() - started_at_s}
+            self._replies.send("result", content, number=shard.number, **times)
 
     def _receive(self) -> tuple[Message, bytes]:
         while (received := receive(self._requests, lambda _: None)) is not None:
@@ -110,8 +113,27 @@ class ShardWorker:
 
 
 @dataclass(frozen=True)
+class EncodedShard:
+    """A shard before its translation."""
+
+    number: int
+    first_line: int
+    lines: list[str]
+    encoded: EncodedLines
+    encoding_s: float
+
+
+@dataclass(frozen=True)
+class SearchedShard(EncodedShard):
+    """A shard after the search, with the tokens of its translations."""
+
+    found: list[Found]
+    translating_s: float
+
+
+@dataclass(frozen=True)
 class ShardEngine:
-    """A translator on a device of this machine."""
+    """A translator on a device of this machine. Its steps run in threads of their own: only the search needs a GPU."""
 
     translator: LineTranslator
     job: TranslationJob
@@ -124,21 +146,35 @@ class ShardEngine:
         translator = load(folder, device, **job.decoding)
         return cls(translator, job, describe_machine(translator, device))
 
-    def translate(self, lines: list[str], first_line: int) -> list[TranslatedLine]:
-        """Translate a shard, whose first line has this number."""
-        return list(zip(lines, self._candidates(lines, first_line), strict=True))
+    def encode(self, shard: Message, content: bytes) -> EncodedShard:
+        started_at_s, lines = time.monotonic(), json.loads(content)
+        encoded = self.translator.encode_lines(lines)
+        return EncodedShard(shard["number"], shard["first_line"], lines, encoded, time.monotonic() - started_at_s)
 
-    def _candidates(self, lines: list[str], first_line: int) -> list[list[Candidate]]:
+    def search(self, shard: EncodedShard) -> SearchedShard:
+        started_at_s = time.monotonic()
+        found = self._search(shard)
+        return SearchedShard(**vars(shard), found=found, translating_s=time.monotonic() - started_at_s)
+
+    def pack(self, shard: SearchedShard, host: str) -> bytes:
+        """The content of the shard's file."""
+        header = ShardHeader(shard.number, shard.first_line, len(shard.lines), host, self.machine, shard.translating_s)
+        return pack_shard(header, list(zip(shard.lines, self._decode(shard), strict=True)))
+
+    def _decode(self, shard: SearchedShard) -> list[list[Candidate]]:
+        joined = (self.translator.join(*line) for line in zip(shard.encoded.segments, shard.found, strict=True))
+        return [translation.candidates(self.job.n_best) for translation in joined]
+
+    def _search(self, shard: EncodedShard) -> list[Found]:
         if self.job.sampling is None:
-            found = self.translator.translate_scored(lines, self.job.n_best)
-            return [each.candidates(self.job.n_best) for each in found]
+            return self.translator.search_lines(shard.encoded, self.job.n_best)
 
         from dragoman.decoding.sampling import LineSampler, SamplingSettings
         from dragoman.decoding.translator import Translator
 
         assert isinstance(self.translator, Translator)
         sampler = LineSampler(self.translator, SamplingSettings(**self.job.sampling))
-        return sampler.sample(lines, first_line, self.job.n_best)
+        return sampler.draw(shard.encoded, shard.first_line, self.job.n_best)
 
 
 def describe_machine(translator: LineTranslator, device: str) -> str:
@@ -168,6 +204,8 @@ def folder_digest(folder: Path) -> str:
 
 
 def main() -> None:
+    # Shorter than a step of a search, which would wait this long for threads that encode or decode.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # Anything else that is printed here must not mix with the replies.
     ShardWorker(sys.stdin.buffer, MessageWriter(replies)).run()

@@ -116,7 +116,8 @@ def _lines_per_s(connection: WorkerConnection, sample: list[str]) -> float:
     size = FIRST_LINES
     while True:
         connection.send_shard(TextShard(0, 0, tuple(sample[:size])))
-        seconds = connection.receive_result().seconds
+        result = connection.receive_result()
+        seconds = result.seconds + result.tokenizing_s
         if seconds >= MEASURED_S or size >= len(sample):
             return min(size, len(sample)) / max(seconds, 1e-6)
         size *= 2

@@ -1,5 +1,6 @@
 """The translation that all workers of a synthesis do, and the machine that does it."""
 
+import ctypes
 import platform
 import re
 from dataclasses import asdict, dataclass
@@ -34,7 +35,12 @@ def describe_cpu() -> str:
 
 
 def count_local_gpus() -> int:
-    """GPUs of this machine, found without torch, which takes seconds to import."""
-    import ctranslate2
-
-    return int(ctranslate2.get_cuda_device_count())
+    """GPUs that this process may use, asked of the driver: torch takes seconds to import."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    # Each returns a status. Any but 0, such as that of a driver without a GPU, leaves the count at 0.
+    driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    return count.value

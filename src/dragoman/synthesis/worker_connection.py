@@ -52,7 +52,9 @@ class ShardResult:
     number: int
     content: bytes
     seconds: float
-    """Spent on its translation, without waiting."""
+    """Spent on its search, without waiting."""
+    tokenizing_s: float
+    """Spent on its text, perhaps while another shard was searched."""
 
 
 class WorkerConnection:
@@ -115,7 +117,7 @@ class WorkerConnection:
 
     def receive_result(self) -> ShardResult:
         message, content = self._receive()
-        return ShardResult(message["number"], content, message["seconds"])
+        return ShardResult(message["number"], content, message["seconds"], message["tokenizing_s"])
 
     def keep_alive(self) -> None:
         """Tell the worker that the coordinator is there, and end the connection if it has been silent for long."""
