@@ -116,6 +116,7 @@ def test_a_distillation_that_is_killed_again_and_again_gives_the_same_student(ma
     resumed, starts = distill(made, out, text=[made / "more.en"])
     straight = read_json(made / "student" / "distillation.json")
     assert states(starts)["synthetic"] == "complete"
+    assert starts[-1].left.unknown == ["comparison"]
     for name in ("data/manifest.json", "synthetic/corpus.de", "export/model.bin"):
         assert (out / name).read_bytes() == (made / "student" / name).read_bytes(), name
     assert [row["bleu"] for row in resumed.content["ledger"]] == [row["bleu"] for row in straight["ledger"]][:5]
@@ -133,3 +134,19 @@ def test_the_command_prints_the_tables(made):
     for text in ("words/s on one core", "what the teacher brought", "synthetic text", "time", "dragoman report"):
         assert text in done.stdout
     assert "Part 1 of" in done.stderr
+
+
+def test_the_time_of_the_parts_that_follow_is_told_while_the_teacher_translates(made, tmp_path):
+    notes = []
+
+    class Notes:
+        def __call__(self, task: str, done: int, total: int | None) -> None:
+            """Not looked at."""
+
+        def note(self, text: str) -> None:
+            notes.append(text)
+            raise KeyboardInterrupt  # One is enough.
+
+    with pytest.raises(KeyboardInterrupt):
+        distill(made, tmp_path / "student", progress=Notes())
+    assert notes[0].endswith("The parts that follow: time left: measuring.")

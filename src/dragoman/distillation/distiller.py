@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman.pipeline import Overrides, PathLike
-from dragoman.progress_callback import Progress
+from dragoman.progress_callback import NotedProgress, Progress
 
 if TYPE_CHECKING:
     from dragoman.distillation.distillation_folder import DistillationFolder
     from dragoman.distillation.distillation_inputs import DistillationInputs
+    from dragoman.distillation.remaining_parts import RemainingParts
 
 DEFAULT_RECIPE = "student"
 
@@ -30,6 +31,10 @@ class PartStart:
     cost_so_far: float | None
     """None if no price is known."""
     currency: str
+    left: "RemainingParts"
+    """Time of this part, if it is not complete, and of all that follow."""
+    total_cost: float | None
+    """The cost at the end. None if a price or the time of a part is not known."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,21 @@ def distill(
         return Distiller(folder, inputs, compare, show).run(on_part or (lambda _: None))
 
 
+class _PartProgress:
+    """Progress of a part, with the time of those that follow it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.following = ""
+
+    def __call__(self, task: str, done: int, total: int | None) -> None:
+        self._progress(task, done, total)
+
+    def note(self, text: str) -> None:
+        if isinstance(self._progress, NotedProgress):
+            self._progress.note(f"{text}\n{self.following}".rstrip())
+
+
 class Distiller:
     """Checks the inputs of a distillation, and makes its parts in order."""
 
@@ -99,31 +119,34 @@ class Distiller:
     ) -> None:
         from dragoman.distillation.distillation_parts import make_parts
 
-        self._folder, self._inputs = folder, inputs
+        self._folder, self._inputs, self._progress = folder, inputs, _PartProgress(progress)
         inputs.check()
         folder.claim(inputs.job())
-        self._parts = make_parts(folder, inputs, progress, compare=compare)
+        self._parts = make_parts(folder, inputs, self._progress, compare=compare)
 
     def run(self, on_part: Callable[[PartStart], None]) -> Distillation:
         """Make all parts that are not complete."""
+        from dragoman.distillation.remaining_parts import estimate_parts
         from dragoman.insight.distillation_report import read_distillation
 
         plan = self._folder.plan(self._parts)
         for number, part in enumerate(self._parts):
             state = self._folder.state(part)
             if plan[part.name] or state in ("complete", "own"):
-                on_part(self._describe(number, state))
+                on_part(self._describe(number, state, estimate_parts(self._folder, self._parts[number:], plan)))
             if plan[part.name]:
+                following = estimate_parts(self._folder, self._parts[number + 1 :], plan)
+                self._progress.following = f"The parts that follow: {following}."
                 self._folder.run(part, [later.name for later in self._parts[number + 1 :]])
                 plan = self._folder.plan(self._parts)
         return Distillation(self._folder.path, read_distillation(self._folder.path))
 
-    def _describe(self, number: int, state: str) -> PartStart:
+    def _describe(self, number: int, state: str, left: "RemainingParts") -> PartStart:
         from dragoman.distillation.distillation_inputs import cost_of
 
         part, money = self._parts[number], self._inputs.resolved.settings.money
         seconds = sum(record.seconds for record in self._folder.records().values())
         return PartStart(
             number + 1, len(self._parts), part.name, part.command, state, seconds, cost_of(seconds, money),
-            money.currency,
+            money.currency, left, None if left.total_s is None else cost_of(seconds + left.total_s, money),
         )  # fmt: skip
