@@ -20,6 +20,15 @@ def test_the_interval_holds_what_twice_as_many_pairs_bring(floor, height, expone
     assert floor + height * (2 * PAIRS[-1]) ** -exponent <= forecast.high + 0.01 * losses[-1]
 
 
+def test_the_interval_holds_a_run_that_more_pairs_did_not_help():
+    """Losses of short runs, whose steps were too few for more pairs to matter: only noise is left."""
+    pairs, losses = (150, 300, 600, 1200), (5.894, 5.839, 5.822, 5.817)
+    known = LearningCurve([CurvePart(*part, None, "run") for part in zip(pairs, losses, strict=True)])
+    forecast = known.forecast(3000)
+    assert forecast.low < 5.823 < forecast.high
+    assert forecast.value <= losses[-1]
+
+
 @pytest.mark.parametrize(
     ("losses", "words"),
     [
@@ -37,5 +46,6 @@ def test_scripts_get_the_parts_and_the_forecast():
     content = curve(4.0, 3.0, 2.2).to_json()
     assert [part["pairs"] for part in content["parts"]] == list(PAIRS)
     forecast = content["twice_as_many_pairs"]
-    assert forecast["low"] <= forecast["nll"] <= forecast["high"] <= 2.2
+    assert forecast["low"] <= forecast["nll"] <= 2.2
+    assert forecast["nll"] <= forecast["high"]
     assert curve(2.0, 2.0, 2.1).to_json()["twice_as_many_pairs"] is None

@@ -9,6 +9,8 @@ from dragoman.number_format import count, percent
 
 MORE_DATA = 2
 """Times as many pairs that the forecast is for."""
+RUN_NOISE = 0.005
+"""Part of the loss by which two runs on the same number of pairs may differ: in their pairs, or in the seed."""
 NOTICEABLE = 0.02
 """Part of the loss by which it must fall for more data to be called worth it."""
 
@@ -33,8 +35,13 @@ class LearningCurve:
         """The validation loss with more pairs; None if it does not fall with their number, or runs are too few."""
         losses = [part.nll for part in self.parts]
         found = extrapolate([part.pairs for part in self.parts], losses, pairs)
-        # More data does not raise the loss.
-        return found and replace(found, value=min(found.value, losses[-1]), high=min(found.high, losses[-1]))
+        if found is None:
+            return None
+        # More data does not raise the loss, but the runs themselves differ a little.
+        noise, last = RUN_NOISE * losses[-1], losses[-1]
+        return replace(
+            found, value=min(found.value, last), low=min(found.low, last) - noise, high=min(found.high, last) + noise
+        )
 
     @property
     def more_data(self) -> Forecast | None:
