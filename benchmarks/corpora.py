@@ -5,6 +5,7 @@ from pathlib import Path
 
 from benchmarks.command_line import run_dragoman
 from dragoman.corpus.dataset import DataSet
+from dragoman.text_lines import split_lines
 
 CORPORA = Path(__file__).resolve().parents[2] / "shared" / "data"
 EUROPARL, MULTI30K, NEWSTEST, TATOEBA = "europarl-en-de", "multi30k-en-de", "newstest-en-de", "tatoeba-en-de"
@@ -26,8 +27,7 @@ def read_split(corpus: str, split: str, corpora: Path = CORPORA) -> tuple[list[s
 
 
 def _read_lines(path: Path) -> list[str]:
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        return file.read().splitlines()
+    return split_lines(lzma.decompress(path.read_bytes()).decode())
 
 
 def prepare_demo(out: Path, recipe: str) -> DataSet:

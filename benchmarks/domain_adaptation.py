@@ -1,24 +1,26 @@
 """A europarl model adapted to Multi30k, with and without the old data, and learning curves, through the commands.
 
-Sections of `benchmarks.fine_tuning`. Runs stay in the work folder and resume, so that sections can be measured one by
-one.
+Sections of `benchmarks.fine_tuning`. Data sets, runs and scores stay in the work folder: an interrupted benchmark is
+repeated with the same options and resumes. Commands that do not depend on each other share the device at the same time.
 """
 
 import json
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command_line import dragoman_command, run_dragoman
 from benchmarks.corpora import EUROPARL, MULTI30K, NEWSTEST, read_split, split_files
+from benchmarks.forked_commands import ForkedCommand, start_forked
 from benchmarks.reporting import Figure
+from dragoman.files import write_atomic
 from dragoman.insight.data_forecast import CurvePart, LearningCurve
 
-PARTS = (0.03, 0.1, 0.33, 1)
+PARTS = (0.05, 0.1, 0.2, 0.4, 1)
 """Parts of the pairs of a learning curve; the last one is forecast from the others."""
+CAPTIONS, NEWS = (MULTI30K, "test2016"), (NEWSTEST, "newstest2014")
+"""Test sets of the new and of the old domain."""
 
 
 @dataclass(frozen=True)
@@ -27,125 +29,168 @@ class Adaptation:
 
     corpora: Path
     work: Path
+    base_recipe: str
     recipe: str
+    """Of the adaptations, of the run from scratch and of the learning curves."""
     base: Path | None
     """A europarl model to begin with; None to train one."""
     base_steps: int
     steps: int
     curve_steps: int
-    old_weight: float
-    """Weight of europarl beside Multi30k."""
+    curve_tokens: int
+    """Tokens of a batch in the learning curve of europarl. With few of them, no pair of its largest parts would be used
+    twice, and they would teach as much as each other."""
+    old_weights: Sequence[float]
+    """Of europarl beside Multi30k, one for each run: how often each pair of it is used in an epoch."""
     pairs: int
-    """Training pairs of europarl to use; 0: all."""
+    """Training pairs of each corpus to use; 0: all."""
+    parallel: int
+    """Commands that may share the device at the same time."""
 
     @cached_property
     def europarl(self) -> Path:
-        out = self.work / "europarl"
         tokenizer = ["--tokenizer", self.base] if self.base is not None else []
-        self._prepare(EUROPARL, out, *tokenizer)
-        return out
+        return self._prepare("europarl", EUROPARL, *tokenizer)
 
     @cached_property
     def start(self) -> Path:
         if self.base is not None:
             return self.base
-        return self._train("base", self.base_steps, "--data", self.europarl)
+        self._train("base", self.base_recipe, self.base_steps, "--data", self.europarl).wait()
+        return self.work / "base"
 
     @cached_property
     def multi30k(self) -> Path:
-        out = self.work / "multi30k"
-        self._prepare(MULTI30K, out, "--tokenizer", self.start)
-        return out
+        return self._prepare("multi30k", MULTI30K, "--tokenizer", self.start)
 
     @cached_property
-    def adapted(self) -> Path:
-        return self._train("adapted", self.steps, "--from", self.start, "--data", self.multi30k, *self._also_news)
+    def runs(self) -> dict[str, Path]:
+        """From scratch, adapted to Multi30k alone, and adapted with the old data at each weight; trained together."""
+        adapted: tuple[str | Path, ...] = ("--from", self.start, "--data", self.multi30k, *self._also_news)
+        options: dict[str, Sequence[str | Path]] = {
+            "scratch": ("--data", self.multi30k, f"schedule.warmup_steps={max(1, self.steps // 5)}"),
+            "adapted": adapted,
+            **{mixed_name(each): (*adapted, "--data", f"{self.europarl}@{each}") for each in self.old_weights},
+        }
+        self._run(self._train(name, self.recipe, self.steps, *each) for name, each in options.items())
+        return {name: self.work / name for name in options}
 
-    @cached_property
-    def scratch(self) -> Path:
-        warmup = f"schedule.warmup_steps={max(1, self.steps // 5)}"
-        return self._train("scratch", self.steps, "--data", self.multi30k, warmup)
+    def bleu(self, models: Sequence[Path], corpus: str, split: str) -> list[float]:
+        """The scores of models on a test set, all at the same time."""
+        source, reference = self._text(corpus, split)
 
-    @cached_property
-    def mixed(self) -> Path:
-        old = f"{self.europarl}@{self.old_weight}"
-        data = ("--data", self.multi30k, "--data", old)
-        return self._train("mixed", self.steps, "--from", self.start, *data, *self._also_news)
+        def score(model: Path) -> ForkedCommand:
+            log = self.work / f"score-{model.name}-{split}.log"
+            return start_forked(log, "score", model, "--src", source, "--ref", reference, "--json")
+
+        return [float(found["bleu"]["value"]) for found in self._read(map(score, models))]
+
+    def learning_curves(self) -> dict[str, LearningCurve]:
+        """Of both corpora, trained at the same time."""
+        every = max(1, self.curve_steps // 8)
+        settings = [f"training.steps={self.curve_steps}", f"evaluation.every={every}", "evaluation.bleu=false"]
+
+        def start(data: Path, *further: str) -> ForkedCommand:
+            options = ("--out", self.work / f"curve-{data.name}", "--parts", ",".join(map(str, PARTS)), "--json")
+            log = self.work / f"curve-{data.name}.log"
+            return start_forked(log, "learning-curve", self.recipe, "--data", data, *options, *settings, *further)
+
+        data = {self.europarl: (f"batch.tokens={self.curve_tokens}",), self.multi30k: ()}
+        found = self._read(start(path, *further) for path, further in data.items())
+        return {
+            path.name: LearningCurve([CurvePart(**part) for part in curve["parts"]])
+            for path, curve in zip(data, found, strict=True)
+        }
+
+    def _run(self, commands: Iterable[ForkedCommand]) -> list[str]:
+        """The output of commands, of which at most `parallel` run at the same time: they start as they are taken."""
+        outputs: list[str] = []
+        running: list[ForkedCommand] = []
+        for command in commands:
+            running.append(command)
+            if len(running) == self.parallel:
+                outputs.append(running.pop(0).wait())
+        return outputs + [command.wait() for command in running]
+
+    def _read(self, commands: Iterable[ForkedCommand]) -> list[Any]:
+        """The JSON that commands print, which warnings may precede."""
+        return [json.JSONDecoder().raw_decode(text, text.index("{\n"))[0] for text in self._run(commands)]
 
     @property
     def _also_news(self) -> Sequence[str]:
         return ("--also-evaluate", f"news={','.join(map(str, self._text(NEWSTEST, 'newstest2013')))}")
 
-    def _prepare(self, corpus: str, out: Path, *options: str | Path) -> None:
+    def _prepare(self, name: str, corpus: str, *options: str | Path) -> Path:
+        out = self.work / name
         valid = ",".join(map(str, self._text(corpus, "valid", 1000)))
         train = self._text(corpus, "train", self.pairs) if self.pairs else split_files(corpus, "train", self.corpora)
-        run_dragoman("prepare", *train, "--valid", valid, "--recipe", self.recipe, "--out", out, *options)
-
-    def _text(self, corpus: str, split: str, lines: int = 0) -> tuple[Path, Path]:
-        """The first lines of a split as plain files."""
-        written = []
-        for language, text in zip(("en", "de"), read_split(corpus, split, self.corpora), strict=True):
-            path = self.work / f"{corpus}.{split}.{language}"
-            path.write_text("".join(f"{line}\n" for line in text[: lines or None]), encoding="utf-8")
-            written.append(path)
-        return written[0], written[1]
-
-    def _train(self, name: str, steps: int, *options: str | Path) -> Path:
-        every = f"evaluation.every={max(1, steps // 5)}"
-        out = self.work / name
-        run_dragoman("train", self.recipe, "--out", out, *options, f"training.steps={steps}", every)
+        words = ("prepare", *train, "--valid", valid, "--recipe", self.base_recipe, "--out", out, *options)
+        start_forked(self.work / f"prepare-{name}.log", *words).wait()
         return out
 
-    def bleu(self, model: Path, corpus: str, split: str) -> float:
-        source, reference = self._text(corpus, split)
-        found = _json_of("score", model, "--src", source, "--ref", reference, "--json")
-        return float(found["bleu"]["value"])
+    def _text(self, corpus: str, split: str, lines: int = 0) -> tuple[Path, Path]:
+        """The first lines of a split as plain files. Existing ones are not touched: data sets were made from them."""
+        files = self.work / f"{corpus}.{split}.en", self.work / f"{corpus}.{split}.de"
+        if not all(path.exists() for path in files):
+            for path, text in zip(files, read_split(corpus, split, self.corpora), strict=True):
+                write_atomic(path, "".join(f"{line}\n" for line in text[: lines or None]).encode())
+        return files
 
-    def learning_curve(self, data: Path) -> LearningCurve:
-        found = _json_of(
-            "learning-curve", self.recipe, "--data", data, "--out", self.work / f"curve-{data.name}", "--parts",
-            ",".join(map(str, PARTS)), f"training.steps={self.curve_steps}",
-            f"evaluation.every={max(1, self.curve_steps // 8)}", "evaluation.bleu=false",
-            "checkpoint.average=0", "--json",
-        )  # fmt: skip
-        return LearningCurve([CurvePart(**part) for part in found["parts"]])
+    def _train(self, name: str, recipe: str, steps: int, *options: str | Path) -> ForkedCommand:
+        """Start a run. It evaluates in the middle and at the end; the checkpoint with the better BLEU counts."""
+        settings = (f"training.steps={steps}", f"evaluation.every={max(1, steps // 2)}")
+        out = ("--out", self.work / name)
+        return start_forked(self.work / f"train-{name}.log", "train", recipe, *out, *options, *settings)
 
 
-def _json_of(*arguments: str | Path) -> Any:
-    process = subprocess.run(dragoman_command(*arguments), stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(process.stdout)
+def mixed_name(weight: float) -> str:
+    return f"mixed-{weight}"
 
 
 def measure_adaptation(bench: Adaptation) -> Iterator[Figure]:
     """Multi30k's test2016: the europarl model, adapted, against from scratch, after the same number of steps."""
-    before, adapted, scratch = (
-        bench.bleu(model, MULTI30K, "test2016") for model in (bench.start, bench.adapted, bench.scratch)
-    )
+    models = [bench.start, bench.runs["scratch"], bench.runs["adapted"]]
+    before, scratch, adapted = bench.bleu(models, *CAPTIONS)
     yield Figure("test2016 BLEU of the europarl model", f"{before:.2f}", "", before)
-    yield Figure(f"after {bench.steps} steps from scratch", f"{scratch:.2f}", "", scratch)
-    yield Figure(f"after {bench.steps} steps from the europarl model", f"{adapted:.2f}", "", adapted)
+    how = f"after {bench.steps} steps of `{bench.recipe}` on Multi30k"
+    yield Figure(f"test2016 BLEU {how}, from scratch with its architecture", f"{scratch:.2f}", "", scratch)
+    yield Figure(f"test2016 BLEU {how}, from the europarl model", f"{adapted:.2f}", "", adapted)
     yield Figure("gained by the start", f"{adapted - scratch:+.2f}", "+3", adapted - scratch)
 
 
 def measure_forgetting(bench: Adaptation) -> Iterator[Figure]:
     """newstest2014 before the adaptation, and after it without and with the old data."""
-    before = bench.bleu(bench.start, NEWSTEST, "newstest2014")
+    adapted = [bench.runs["adapted"], *(bench.runs[mixed_name(weight)] for weight in bench.old_weights)]
+    before, *news = bench.bleu([bench.start, *adapted], *NEWS)
+    captions = bench.bleu(adapted, *CAPTIONS)
     yield Figure("newstest2014 BLEU of the europarl model", f"{before:.2f}", "", before)
-    for name, run, target in (("Multi30k alone", bench.adapted, ""), ("Multi30k and europarl", bench.mixed, "-0.5")):
-        after, own = bench.bleu(run, NEWSTEST, "newstest2014"), bench.bleu(run, MULTI30K, "test2016")
+    data = ["Multi30k alone", *(f"Multi30k and europarl@{weight}" for weight in bench.old_weights)]
+    for name, on_news, on_captions in zip(data, news, captions, strict=True):
+        text = f"{on_news:.2f} ({on_news - before:+.2f}); {on_captions:.2f}"
+        target = "loses more" if name == data[0] else "-0.5"
         yield Figure(
-            f"adapted with {name}: newstest2014", f"{after:.2f} ({after - before:+.2f})", target, after - before
+            f"adapted with {name}: newstest2014; test2016", text, target, [on_news, on_news - before, on_captions]
         )
-        yield Figure(f"adapted with {name}: test2016", f"{own:.2f}", "", own)
 
 
 def measure_curves(bench: Adaptation) -> Iterator[Figure]:
     """The loss of the run on all pairs, forecast from those on parts of them."""
-    for data in (bench.europarl, bench.multi30k):
-        curve = bench.learning_curve(data)
+    for name, curve in bench.learning_curves().items():
         *known, largest = curve.parts
         forecast = LearningCurve(known).forecast(largest.pairs)
         interval = "no forecast" if forecast is None else f"{forecast.low:.3f} to {forecast.high:.3f}"
         is_inside = forecast is not None and forecast.low <= largest.nll <= forecast.high
-        found = f"{largest.nll:.3f} {'in' if is_inside else 'not in'} {interval}"
-        yield Figure(f"{data.name}: loss with all pairs, and its forecast", found, "in", [is_inside, largest.nll])
+        losses = ", ".join(f"{part.nll:.3f}" for part in known)
+        yield Figure(
+            f"{name}: loss of the run on all {largest.pairs:,} pairs, and its forecast from those on "
+            f"{', '.join(f'{part.pairs:,}' for part in known)} ({losses})",
+            f"{largest.nll:.3f} {'in' if is_inside else 'not in'} {interval}", "in",
+            [is_inside, [[part.pairs, part.nll] for part in curve.parts]],
+        )  # fmt: skip
+
+
+SECTIONS: dict[str, Callable[[Adaptation], Iterator[Figure]]] = {
+    "adapt": measure_adaptation,
+    "forget": measure_forgetting,
+    "curve": measure_curves,
+}

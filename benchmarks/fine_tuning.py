@@ -1,7 +1,7 @@
 """Models of transformers, imported, trained and exported; models adapted to other texts; and learning curves.
 
     python -m benchmarks.fine_tuning --only import export
-    python -m benchmarks.fine_tuning --only adapt forget curve [--corpora ../shared/data] [--base RUN] [--work FOLDER]
+    python -m benchmarks.fine_tuning --only adapt forget curve --work FOLDER [--corpora ../shared/data] [--base RUN]
 
 The models of the first two sections have random weights and are made by transformers, in the formats of OPUS-MT, M2M100
 and NLLB. The other sections train a europarl model, or begin with one, and need a GPU to mean something.
@@ -20,7 +20,6 @@ import torch
 import dragoman
 from benchmarks.command_line import make_parser
 from benchmarks.corpora import CORPORA
-from benchmarks.domain_adaptation import Adaptation, measure_adaptation, measure_curves, measure_forgetting
 from benchmarks.foreign_models import make_m2m100, make_marian, make_nllb
 from benchmarks.reporting import Figure, print_figures
 from dragoman.batching.packed_batch import pack_sentences
@@ -33,7 +32,6 @@ from dragoman.decoding.length_rules import max_length
 from dragoman.decoding.model_choice import find_tokenizer
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.decoding.validation_scorer import make_scorer
-from dragoman.exporting.exporter import export
 from dragoman.launch import local_launcher
 from dragoman.model.model_folder import load_model
 from dragoman.recipe import resolve
@@ -51,7 +49,7 @@ LENGTH_RATIO = 0.5
 """Of the longest translation to its source, next to `EXTRA_LENGTH`: random weights seldom end one."""
 STEPS = 20
 MODEL_SECTIONS = ("import", "export")
-ADAPTATION_SECTIONS = {"adapt": measure_adaptation, "forget": measure_forgetting, "curve": measure_curves}
+ADAPTATION_SECTIONS = ("adapt", "forget", "curve")
 SETTINGS = [
     f"training.steps={STEPS}", "batch.tokens=1024", "evaluation.bleu=false", f"checkpoint.every={STEPS}",
     "training.precision=fp32", "fine_tuning.learning_rate=0.002",
@@ -118,6 +116,8 @@ def _end_at(limit: int, eos_id: int, tokens: torch.Tensor, scores: torch.Tensor)
 
 def train_and_export(folder: Path, lines: Sequence[str], work: Path) -> dict[str, int]:
     """Lines with the same translation after 20 steps of training, by format of the export: greedy, in float32."""
+    from dragoman.exporting.exporter import export  # Needs CTranslate2, which the sections for a GPU do not.
+
     data = _prepare_data(folder, work)
     settings = resolve("tiny", SETTINGS).settings
     start = StartModel(folder, tuple(setting.partition("=")[0] for setting in SETTINGS))
@@ -190,12 +190,17 @@ def main() -> None:
     parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora")
     parser.add_argument("--work", type=Path, help="folder for data sets and runs, which resume (default: a new one)")
     parser.add_argument("--base", type=Path, help="europarl model to begin with (default: train one)")
-    parser.add_argument("--recipe", default="small")
-    parser.add_argument("--base-steps", type=int, default=8000, help="steps of the europarl model")
+    parser.add_argument("--base-recipe", default="modern", help="recipe of the europarl model and of both data sets")
+    parser.add_argument("--base-steps", type=int, default=4000, help="steps of the europarl model")
+    parser.add_argument("--recipe", default="small", help="recipe of all other runs")
     parser.add_argument("--steps", type=int, default=500, help="steps of each adaptation")
     parser.add_argument("--curve-steps", type=int, default=1500, help="steps of each run of a learning curve")
-    parser.add_argument("--old-weight", type=float, default=0.1, help="weight of europarl beside Multi30k")
+    parser.add_argument("--curve-tokens", type=int, default=25600, help="tokens of a batch of europarl's curve")
+    parser.add_argument(
+        "--old-weights", type=float, nargs="*", default=[0.05, 0.1, 0.3], help="weights of europarl beside Multi30k"
+    )
     parser.add_argument("--pairs", type=int, default=0, help="pairs of each corpus to train on (default: all)")
+    parser.add_argument("--parallel", type=int, default=6, help="commands that share the device at the same time")
     options = parser.parse_args()
     print_figures("fine_tuning", figures(options))
 
@@ -203,13 +208,16 @@ def main() -> None:
 def figures(options: argparse.Namespace) -> Iterator[Figure]:
     if set(options.only) & set(MODEL_SECTIONS):
         yield from compare_models(options.only)
-    with tempfile.TemporaryDirectory() as name:
-        work = options.work or Path(name)
-        work.mkdir(parents=True, exist_ok=True)
-        settings = {key: value for key, value in vars(options).items() if key not in ("only", "work")}
-        bench = Adaptation(work=work, **settings)
-        for section in (each for each in options.only if each in ADAPTATION_SECTIONS):
-            yield from ADAPTATION_SECTIONS[section](bench)
+    if sections := [each for each in options.only if each in ADAPTATION_SECTIONS]:
+        from benchmarks import domain_adaptation  # Loads the compiler, for commands that are forked from this process.
+
+        with tempfile.TemporaryDirectory() as name:
+            work = options.work or Path(name)
+            work.mkdir(parents=True, exist_ok=True)
+            settings = {key: value for key, value in vars(options).items() if key not in ("only", "work")}
+            bench = domain_adaptation.Adaptation(work=work, **settings)
+            for section in sections:
+                yield from domain_adaptation.SECTIONS[section](bench)
 
 
 if __name__ == "__main__":

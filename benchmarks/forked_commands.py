@@ -19,6 +19,7 @@ import torch._inductor  # noqa: F401 Training loads both when it compiles.
 from dragoman import cli
 from dragoman.decoding import validation_scorer  # noqa: F401
 from dragoman.launch import local_launcher  # noqa: F401
+from dragoman.launch.parent_death import die_with
 
 Result = TypeVar("Result")
 FORK = multiprocessing.get_context("fork")
@@ -49,7 +50,7 @@ def start_forked(
 ) -> ForkedCommand:
     """Start a command, with more environment variables where given. Its process calls `before` first."""
     words = [str(word) for word in arguments]
-    process = FORK.Process(target=_run, args=(output, words, dict(environment or {}), before))
+    process = FORK.Process(target=_run, args=(os.getpid(), output, words, dict(environment or {}), before))
     process.start()
     return ForkedCommand(words[0], process, output)
 
@@ -59,7 +60,8 @@ def run_forked(output: Path, *arguments: str | Path) -> str:
     return start_forked(output, *arguments).wait()
 
 
-def _run(output: Path, words: list[str], environment: dict[str, str], before: Callable[[], None]) -> None:
+def _run(parent: int, output: Path, words: list[str], environment: dict[str, str], before: Callable[[], None]) -> None:
+    die_with(parent)  # A benchmark that is cut off must not leave runs that keep the GPU busy and their folders locked.
     os.environ.update(environment)
     before()
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -71,5 +73,5 @@ def _run(output: Path, words: list[str], environment: dict[str, str], before: Ca
 
 def call_forked(function: Callable[..., Result], *arguments: object) -> Result:
     """Call a function that uses the GPU in a child, so that this process can still fork. The result is pickled."""
-    with ProcessPoolExecutor(1, mp_context=FORK) as pool:
+    with ProcessPoolExecutor(1, mp_context=FORK, initializer=die_with, initargs=(os.getpid(),)) as pool:
         return pool.submit(function, *arguments).result()

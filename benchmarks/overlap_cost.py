@@ -1,14 +1,15 @@
 """A training step with quantization and copies of an exchange under way, against one without.
 
-One worker trains on the device alone. Another is one of two, with local steps: a link that only takes time, and echoes
-what is sent, stands for its peer. They take turns, and the difference is what the exchange costs the device.
+One worker trains on the device alone. Others are one of two, with local steps: a link that only takes time, and echoes
+what is sent, stands for the peer. They take turns, and the difference is what the exchange costs. On a fast link that
+is quantization, copies and the outer step alone; a slow one must also be hidden behind the steps.
 
     python -m benchmarks.overlap_cost --data DATA --recipe transformer-base --device cuda
 """
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,26 +87,30 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="steps of each turn")
     parser.add_argument("--every", type=int, default=107)
     parser.add_argument("--wire-format", default="int4")
-    parser.add_argument("--mbit", type=float, default=100.0)
+    parser.add_argument("--tokens", type=int, default=25600, help="tokens of a batch")
+    parser.add_argument("--mbit", type=float, nargs="+", default=[100.0, 100_000.0], help="rates of the links")
     arguments = parser.parse_args()
     exchange = [f"exchange.every={arguments.every}", f"exchange.wire_format={arguments.wire_format}"]
-    settings = resolve(arguments.recipe, ["exchange.method=local", *exchange]).settings
+    overrides = [f"batch.tokens={arguments.tokens}", "exchange.method=local", *exchange]
+    settings = resolve(arguments.recipe, overrides).settings
     device, data = torch.device(arguments.device), DataSet(arguments.data)
-    print_figures("overlap_cost", measure_cost(settings, data, device, arguments.steps, 1e6 * arguments.mbit / 8))
+    print_figures("overlap_cost", measure_cost(settings, data, device, arguments.steps, arguments.mbit))
 
 
 def measure_cost(
-    settings: Settings, data: DataSet, device: torch.device, steps: int, bytes_per_s: float
+    settings: Settings, data: DataSet, device: torch.device, steps: int, links_mbit: Sequence[float]
 ) -> Iterator[Figure]:
     """Medians over turns that alternate."""
-    alone, busy = (_EchoRun(settings, data, EchoCluster(device, rate)) for rate in (None, bytes_per_s))
-    for run in (alone, busy):
+    clusters = [EchoCluster(device, None), *(EchoCluster(device, 1e6 * mbit / 8) for mbit in links_mbit)]
+    runs = [_EchoRun(settings, data, cluster) for cluster in clusters]
+    for run in runs:
         run.time_steps(WARMUP_STEPS)
-    times = [(alone.time_steps(steps), busy.time_steps(steps)) for _ in range(TURNS)]
-    alone_s, busy_s = (statistics.median(each) for each in zip(*times, strict=True))
-    cost = busy_s / alone_s - 1
-    text = f"{100 * cost:+.1f} % ({1000 * busy_s:.1f} and {1000 * alone_s:.1f} ms)"
-    yield Figure("a step with quantization and copies under way against without", text, "3 %", cost)
+    times = [[run.time_steps(steps) for run in runs] for _ in range(TURNS)]
+    alone_s, *busy_s = (statistics.median(each) for each in zip(*times, strict=True))
+    for mbit, each_s in zip(links_mbit, busy_s, strict=True):
+        cost = each_s / alone_s - 1
+        text = f"{100 * cost:+.1f} % ({1000 * each_s:.1f} and {1000 * alone_s:.1f} ms)"
+        yield Figure(f"a step beside an exchange at {mbit:,.0f} Mbit/s against one without", text, "3 %", cost)
 
 
 class _EchoRun:

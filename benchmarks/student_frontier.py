@@ -5,12 +5,14 @@ thread. Speed and size do not depend on what a model has learned, so the weights
 as the reference in the cell's own vocabulary, so that a smaller vocabulary pays for its longer sentences. The cells
 alternate, and the time is that of the CPU, which other work on the machine hardly changes.
 
-With `--train`, the chosen cells are trained through the command line on the corpus given with `--pairs`, such as the
-folder `synthetic` of a distillation, for the column BLEU; that takes a GPU. `--picture` draws the frontier.
+With `--train`, the chosen cells are trained through the command line on these files, such as those of the folder
+`synthetic` of a distillation, for the column BLEU; that takes a GPU. Rows in `--results` are not measured again, and a
+cell that has its BLEU there is not trained again: speeds may come from one machine and BLEU from another, and the same
+command resumes. `--picture` draws the frontier.
 
     python -m benchmarks.student_frontier [--sentences 128] [--rounds 5] [--cells 8-1-256-1536-8k] [--corpora DIR]
     python -m benchmarks.student_frontier --picture docs/images/student-frontier.svg --results frontier.json
-    python -m benchmarks.student_frontier --train corpus.en,corpus.de --cells 8-1-256-1536-8k
+    python -m benchmarks.student_frontier --train corpus.en,corpus.de --cells 8-1-256-1536-8k --results frontier.json
 """
 
 import argparse
@@ -22,13 +24,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.command_line import dragoman_output, make_parser, run_dragoman
+from benchmarks.command_line import make_parser, run_dragoman
 from benchmarks.corpora import CORPORA, EUROPARL, NEWSTEST, read_split
 from benchmarks.frontier_picture import draw
 from benchmarks.reporting import print_json, print_row
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer, count_words, train
 from dragoman.decoding.one_core_speed import load_on_one_core, measure_cpu_s, search_with_lengths
+from dragoman.decoding.scoring import score
+from dragoman.decoding.translator_loading import load
 from dragoman.distillation.size_variants import export_random
 from dragoman.exporting.exporter import file_sizes
 from dragoman.model.architecture import Architecture, architecture_of, parameter_count
@@ -69,22 +73,31 @@ def main() -> None:
     parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora")
     parser.add_argument("--train", metavar="SOURCE,TARGET", help="train the cells on these files, for BLEU")
     parser.add_argument("--steps", type=int, default=6000, help="training steps of each cell")
-    parser.add_argument("--results", type=Path, help="JSON file of the rows: read if it exists, else written")
+    parser.add_argument("--results", type=Path, help="JSON file of the rows: read if it exists, and written")
     parser.add_argument("--picture", type=Path, help="SVG file to draw")
     options = parser.parse_args()
-    if options.results and options.results.exists():
-        rows = [FrontierCell(**row) for row in json.loads(options.results.read_text())]
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            rows = measure(Path(folder), options)
-            if options.train:
-                rows = [replace(row, bleu=train_cell(row.name, Path(folder), options)) for row in rows]
+    with tempfile.TemporaryDirectory() as folder:
+        known = read_rows(options.results)
+        rows = known or measure(Path(folder), options)
+        write_rows(options.results, rows)
+        for number, row in enumerate(rows):
+            if options.train and row.name in options.cells and row.bleu is None:
+                rows[number] = replace(row, bleu=train_cell(row.name, Path(folder), options))
+                write_rows(options.results, rows)
     print_rows(rows)
-    if options.results and not options.results.exists():
-        options.results.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if options.picture:
         options.picture.write_text(draw([asdict(row) for row in rows]))
     print_json("student_frontier", sentences=options.sentences, rows=[asdict(row) for row in rows])
+
+
+def read_rows(path: Path | None) -> list[FrontierCell]:
+    """The rows of earlier commands; none without a file."""
+    return [FrontierCell(**row) for row in json.loads(path.read_text())] if path and path.exists() else []
+
+
+def write_rows(path: Path | None, rows: list[FrontierCell]) -> None:
+    if path:
+        path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
 
 
 def parse_cell(name: str) -> Architecture:
@@ -135,25 +148,21 @@ def train_tokenizers(sizes: set[int], folder: Path, corpora: Path) -> dict[int, 
     return {size: Tokenizer.load(folder / f"{size}.model") for size in sizes}
 
 
-def train_cell(name: str, folder: Path, options: argparse.Namespace) -> float | None:
+def train_cell(name: str, folder: Path, options: argparse.Namespace) -> float:
     """BLEU of a cell's int8 export on newstest2014, after training with the other settings of `student`."""
-    if name == BASE:
-        return None
     cell = parse_cell(name)
     sides = read_split(NEWSTEST, "newstest2014", options.corpora)
-    test = [folder / f"newstest2014.{language}" for language in ("en", "de")]
-    for path, lines in zip(test, sides, strict=True):
-        path.write_text("".join(f"{line}\n" for line in lines))
-    data, run, export = (folder / f"{name}-{kind}" for kind in ("data", "run", "export"))
-    run_dragoman(
-        "prepare", options.train, "--recipe", "student", "--out", data, f"tokenizer.vocabulary_size={cell.vocabulary}"
-    )
+    data, run, export = folder / f"data-{cell.vocabulary}", folder / f"{name}-run", folder / f"{name}-export"
+    vocabulary = f"tokenizer.vocabulary_size={cell.vocabulary}"
+    run_dragoman("prepare", options.train, "-l", "en-de", "--recipe", "student", "--out", data, vocabulary)
     shape = {field: getattr(cell, field) for field in ("encoder_layers", "decoder_layers", "d_model", "feed_forward")}
-    settings = [f"model.{field}={value}" for field, value in shape.items()]
-    run_dragoman("train", "student", "--data", data, "--out", run, f"training.steps={options.steps}", *settings)
+    settings = [f"training.steps={options.steps}", f"schedule.warmup_steps={min(500, options.steps // 10)}"]
+    settings += [f"evaluation.every={options.steps}", "evaluation.bleu=false"]
+    settings += [f"model.{field}={value}" for field, value in shape.items()]
+    run_dragoman("train", "student", "--data", data, "--out", run, *settings)
     run_dragoman("export", run, "--out", export)
-    scored = json.loads(dragoman_output("score", export, "--src", test[0], "--ref", test[1], "--json"))
-    return round(scored["bleu"]["value"], 2)
+    translations = load(export, "cpu").translate(sides[0])
+    return round(score(translations, sides[1]).bleu.value, 2)
 
 
 def print_rows(rows: list[FrontierCell]) -> None:

@@ -1,11 +1,12 @@
 """`dragoman synthesize`: bytes on hosts that are killed, memory with the length of the text, speed against `generate`.
 
-- kills: three hosts in namespaces, of which one is killed, frozen or cut off every few seconds, and sometimes the
-  coordinator; the corpus against that of one undisturbed machine. Needs root.
+- kills: three hosts in namespaces that are killed, frozen or cut off every few seconds in the middle of a shard, and
+  sometimes the command itself; the corpus against that of one undisturbed machine. Needs root.
 - memory: peak of the coordinator for texts of several lengths. A worker that copies lines takes the place of the
   translation, whose memory depends on the shard alone.
-- speed: lines a second from text to text, against transformers' `generate` with the same weights and beam, in batches
-  of similar length; needs a run or checkpoint and a text.
+- speed: lines a second from text to text, without the start of processes and the loading of the model, against
+  transformers' `generate` with the same weights, beam, precision and limits of length, in batches of similar length;
+  both alternate. Needs a run of an architecture that transformers has, such as transformer-base, and a text.
 
     python -m benchmarks.synthesis [--only kills memory] [--kills 20] [--lines 1000000 10000000]
     python -m benchmarks.synthesis --only speed --model RUN --text news.en [--device cuda]
@@ -15,26 +16,33 @@ import argparse
 import json
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from benchmarks import toy_models
-from benchmarks.command_line import dragoman_command, make_parser, run_dragoman
+from benchmarks.command_line import dragoman_command, dragoman_output, make_parser, run_dragoman
 from benchmarks.reporting import Figure, print_figures
+from benchmarks.synthesis_faults import FaultyHosts, count_losses
 from dragoman.corpus import demo
 from dragoman.files import read_json
 from dragoman.settings import DecodingSettings
+from dragoman.synthesis.synthesis_folder import SynthesisFolder
+from dragoman.text_lines import read_text_lines
 
-PEER_BATCH = 256
-PEER_LINES = 4096
-"""Lines of the peer: it takes long, and its speed does not depend on the length of the text."""
+SPEED_BEAM = 4
+WARM_UP_LINES = 2000
+CORPUS_FILES = ("corpus.en", "corpus.de")
+KILLED_MODEL_STEPS = 150
+KILLED_SHARD_LINES = 100
+"""Enough for a second or more, so that faults come in the middle of a shard."""
+LINES_PER_KILL = 600
 
 
 def main() -> None:
@@ -45,6 +53,10 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of the speed, in which both alternate")
+    parser.add_argument(
+        "--peer-lines", type=int, default=4096, help="lines that `generate` translates, drawn at random"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         figures = (figure for name in options.only for figure in sections[name](options, Path(folder)))
@@ -69,52 +81,36 @@ def write_text(path: Path, lines: int) -> Path:
 def measure_kills(options: argparse.Namespace, folder: Path) -> Iterator[Figure]:
     from tests.system.hosts import Hosts
 
-    model, text = make_model(folder), write_text(folder / "text.en", 600 * options.kills)
-    run_dragoman("synthesize", model, text, "--out", folder / "alone", "--shard-lines", "50")
+    # A model that was trained for a moment, so that most lines have a translation of their own, and no rules, so that
+    # all of them are compared.
+    toy_models.make_trained_model(folder / "trained", steps=KILLED_MODEL_STEPS)
+    run_dragoman("export", folder / "trained", "--out", folder / "trained-int8")
+    lines = LINES_PER_KILL * options.kills
+    text = write_text(folder / "text.en", lines)
+    arguments = ("synthesize", folder / "trained-int8", text, "--shard-lines", str(KILLED_SHARD_LINES))
+    arguments = (*arguments, "cleaning.rules=[]", "decoding.max_length_ratio=0.5")
+    run_dragoman(*arguments, "--out", folder / "alone")
     with Hosts(["a", "b", "c"]) as hosts:
-        command = dragoman_command("synthesize", model, text, "--out", folder / "disturbed", "--shard-lines", "50")
-        command += ["--hosts", "a,b,c", "--ssh-config", str(hosts.ssh_config)]
-        losses = disturb(hosts, command, options.kills)
-    names = ("corpus.en", "corpus.de")
-    same = all((folder / "alone" / name).read_bytes() == (folder / "disturbed" / name).read_bytes() for name in names)
-    read = read_json(folder / "disturbed" / "synthesis.json")["corpus"]["read_lines"]
-    yield Figure("losses during the synthesis", str(losses), "", losses)
+        command = dragoman_command(*arguments, "--out", folder / "disturbed", "--hosts", "a,b,c")
+        command += ["--ssh-config", str(hosts.ssh_config)]
+        faulty = FaultyHosts(hosts, command, folder / "disturbed", -(-lines // KILLED_SHARD_LINES))
+        faulty.run(options.kills)
+    sides = {name: [(folder / out / name).read_bytes() for out in ("alone", "disturbed")] for name in CORPUS_FILES}
+    same = all(alone == disturbed for alone, disturbed in sides.values())
+    translations = sides["corpus.de"][1].splitlines()
+    faults, losses = dict(faulty.faults), count_losses(faulty.history())
+    by_kind = ", ".join(f"{kind} {times}" for kind, times in sorted(faults.items()))
+    yield Figure("faults, each in the middle of a shard", f"{faulty.faults.total()}: {by_kind}", "", faults)
+    yield Figure("in the log", ", ".join(f"{name} {times}" for name, times in losses.items()), "", losses)
+    yield Figure(
+        "lines; different translations",
+        f"{len(translations):,}; {len(set(translations)):,}",
+        "",
+        len(set(translations)),
+    )
     yield Figure("output against one undisturbed machine", "same bytes" if same else "DIFFERENT", "same bytes", same)
-    yield Figure("lines read, of those of the text", f"{read} of {600 * options.kills}", "all, once", read)
-
-
-def disturb(hosts: Any, command: list[str], kills: int) -> int:
-    """Run a command, and disturb its hosts or itself. Returns the number of losses."""
-    chance, losses = random.Random(3), 0
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        while process.poll() is None:
-            time.sleep(chance.uniform(1, 4))
-            if losses >= kills or process.poll() is not None:
-                continue
-            host = hosts[chance.choice("abc")]
-            losses += 1
-            match chance.choice(["kill", "kill", "freeze", "disconnect", "coordinator"]):
-                case "kill":
-                    host.kill()
-                    host.restart()
-                case "freeze":
-                    host.freeze()
-                    time.sleep(2)
-                    host.thaw()
-                case "disconnect":
-                    host.disconnect()
-                    time.sleep(2)
-                    host.reconnect()
-                case "coordinator":
-                    process.kill()
-                    process.wait()
-                    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    finally:
-        process.kill()
-    if process.returncode:
-        raise SystemExit(f"synthesize exited with status {process.returncode}.")
-    return losses
+    once = sides["corpus.en"][1] == text.read_bytes()
+    yield Figure("the source side is the text, every line once", "yes" if once else "NO", "yes", once)
 
 
 def measure_memory(options: argparse.Namespace, folder: Path) -> Iterator[Figure]:
@@ -151,45 +147,50 @@ def peak_memory(command: list[str]) -> tuple[int, float]:
 
 
 def measure_speed(options: argparse.Namespace, folder: Path) -> Iterator[Figure]:
+    from benchmarks.generate_peer import GeneratePeer
+
     if options.model is None or options.text is None:
         raise SystemExit("The speed needs --model and --text.")
-    lines = sum(1 for _ in options.text.open("rb"))
-    out = folder / "speed"
-    run_dragoman("synthesize", options.model, options.text, "--out", out, "--device", options.device, "decoding.beam=4")
-    report = subprocess.run(dragoman_command("report", out, "--json"), capture_output=True, text=True, check=True)
-    seconds = json.loads(report.stdout)["time_use"]["translating"]
-    ours = lines / seconds
-    yield Figure("synthesize, beam 4: lines/s, text to text", f"{ours:,.1f}", "", ours)
+    lines = read_text_lines(options.text)
+    sample = random.Random(1).sample(lines, min(options.peer_lines, len(lines)))
     run_dragoman("export", options.model, "--to", "huggingface", "--out", folder / "huggingface")
-    theirs = peer_lines_per_s(folder / "huggingface", options.text, options.device)
-    yield Figure("transformers' generate, beam 4: lines/s", f"{theirs:,.1f}", "", theirs)
-    yield Figure("ratio", f"{ours / theirs:.1f} x", "6 x", ours / theirs)
+    ratio = DecodingSettings().max_length_ratio
+    peer = GeneratePeer(folder / "huggingface", options.device, beam=SPEED_BEAM, max_length_ratio=ratio)
+    for tokens, rate in peer.choose_batches(sample).items():
+        yield Figure(f"transformers' generate, batches of {tokens:,} tokens: lines/s", f"{rate:,.1f}", "", rate)
+    (folder / "short.txt").write_text("".join(f"{line}\n" for line in lines[:WARM_UP_LINES]))
+    translate_all(options, folder / "short.txt", folder / "warm-up")  # Kernels are compiled once on a machine.
+    ours, theirs = [], []
+    for number in range(options.rounds):
+        time_use = translate_all(options, options.text, folder / f"speed-{number}")
+        ours.append(len(lines) / (sum(time_use.values()) - time_use["hosts starting or lost"]))
+        theirs.append(peer.lines_per_s(sample))
+    ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
+    name = f"beam {SPEED_BEAM}, text to text: lines/s"
+    yield Figure(f"synthesize, {name}", f"{statistics.median(ours):,.1f}", "", ours)
+    share = time_use["translating"] / (sum(time_use.values()) - time_use["hosts starting or lost"])
+    yield Figure("share of this time in which the search ran", f"{share:.0%}", "", time_use)
+    yield Figure(f"transformers' generate, {name}", f"{statistics.median(theirs):,.1f}", "", theirs)
+    yield Figure("ratio, median of the rounds", f"{statistics.median(ratios):.1f} x", "6 x", ratios)
+    same, of = compare_translations(
+        SynthesisFolder(folder / "speed-0"), dict(zip(sample, peer.translate(sample), strict=True))
+    )
+    yield Figure("same translation", f"{same:,} of {of:,}", "", [same, of])
 
 
-def peer_lines_per_s(model_folder: Path, text: Path, device: str) -> float:
-    """Speed of `generate` on the first lines, in half precision on a GPU, in batches of similar length."""
-    import torch
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+def translate_all(options: argparse.Namespace, text: Path, out: Path) -> dict[str, float]:
+    """Run `dragoman synthesize` without a length penalty. Returns where its time went."""
+    settings = (f"decoding.beam={SPEED_BEAM}", "decoding.length_penalty=0")
+    run_dragoman("synthesize", options.model, text, "--out", out, "--device", options.device, *settings)
+    time_use: dict[str, float] = json.loads(dragoman_output("report", out, "--json"))["time_use"]
+    return time_use
 
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    model = AutoModelForSeq2SeqLM.from_pretrained(
-        model_folder, dtype=torch.bfloat16 if device == "cuda" else torch.float32
-    ).to(device)
-    with text.open() as file:
-        lines = [line.rstrip("\n") for line, _ in zip(file, range(PEER_LINES), strict=False)]
 
-    def translate(batch: list[str]) -> list[str]:
-        inputs = tokenizer(batch, return_tensors="pt", padding=True, truncation=True, max_length=250).to(device)
-        with torch.inference_mode():
-            found = model.generate(**inputs, num_beams=4, max_length=None, max_new_tokens=256)
-        return list(tokenizer.batch_decode(found, skip_special_tokens=True))
-
-    lines.sort(key=len)
-    translate(lines[:PEER_BATCH])
-    started_at_s = time.monotonic()
-    for start in range(0, len(lines), PEER_BATCH):
-        translate(lines[start : start + PEER_BATCH])
-    return len(lines) / (time.monotonic() - started_at_s)
+def compare_translations(folder: SynthesisFolder, expected: dict[str, str]) -> tuple[int, int]:
+    """Lines with the expected translation, and lines that have one."""
+    numbers = sorted(folder.shards.finished())
+    lines = [line for number in numbers for line in folder.shards.read(number)[1] if line[0] in expected]
+    return sum(expected[text] == best.text for text, (best, *_) in lines), len(lines)
 
 
 if __name__ == "__main__":

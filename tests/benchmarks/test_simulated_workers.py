@@ -1,17 +1,26 @@
 """Simulated workers of the benchmark of exchange quality: they must do what real ones do."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from benchmarks.exchange_quality import Cell
-from benchmarks.simulated_workers import SimulatedWorld
+from benchmarks.simulated_workers import SharedTrainStep, SimulatedWorld
 from torch import nn
 
+from dragoman.batching.data_loader import DataLoader, Position
+from dragoman.corpus.dataset import DataSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.local_steps import LocalSteps
 from dragoman.distributed.step_stats import StepStats
+from dragoman.model.architecture import Architecture
+from dragoman.model.precision import Precision
+from dragoman.model.transformer import Transformer
 from dragoman.recipe import resolve
+from dragoman.training.train_step import TrainStep
 
 from ..distributed.thread_workers import ThreadWorkers
+from ..small import TINY
 
 VALUES, STEPS = 3000, 9
 
@@ -37,6 +46,32 @@ def test_simulated_workers_get_the_weights_of_real_ones_and_send_as_many_bytes(w
     simulated = SimulatedWorld(2).run(lambda cluster: train_randomly(cluster, wire_format, overlap), device)
     assert simulated == real
     assert simulated[0] == simulated[1]
+
+
+def test_a_shared_step_computes_the_gradients_of_each_worker_as_its_own_step_would(data: DataSet):
+    settings = resolve("tiny", [*TINY, "model.dropout=0.1"]).settings
+    architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
+    loader = DataLoader(data.pairs("train"), data.tokenizer, settings.batch.tokens, 1, settings.batch.tokens)
+    device, training = torch.device("cpu"), settings.training
+    precision = Precision.choose(settings, device)
+
+    def make_step(model: Transformer) -> TrainStep:
+        return TrainStep(model, loader, precision, training, device, lambda _: None)
+
+    batches = [next(loader.batches(Position(), [1.0, 1.0], rank)) for rank in range(2)]
+    shared_model, *models = (Transformer(architecture) for _ in range(3))
+    shared = SharedTrainStep(shared_model, make_step(shared_model))
+    shared.warm_up(batches[0])
+    for step in (1, 2):
+        for model, batch in zip(models, batches, strict=True):
+            losses = shared(model, batch, step).losses
+            own = deepcopy(model)
+            own.zero_grad()
+            assert torch.equal(make_step(own)(batch, step).losses, losses)
+            assert all(
+                torch.equal(one.grad, other.grad)
+                for one, other in zip(own.parameters(), model.parameters(), strict=True)
+            )
 
 
 def test_a_failing_simulated_worker_ends_the_others():

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 import torch
@@ -48,17 +49,24 @@ def test_a_gpu_averages_as_a_cpu_does():
 
 @pytest.mark.gpu
 def test_averages_arrive_while_the_compute_stream_of_a_gpu_is_busy():
-    device = torch.device("cuda", 0)
+    device, all_have_started = torch.device("cuda", 0), Barrier(2)
 
     def average(cluster: SimulatedCluster) -> bool:
         weights, zeros = nn.Parameter(torch.zeros(100_000, device=device)), [0.0, 0.0]
         exchange = LocalSteps(cluster, [weights], 2, "int4", 1.0, 0.0, overlap=1)
         stats = StepStats(torch.zeros(2, device=device), 1, zeros, zeros)
-        exchange.all_reduce(stats, 2)
-        exchange.synchronize(flush=False)
+
+        def advance() -> None:
+            exchange.all_reduce(stats, 2)
+            exchange.synchronize(flush=False)
+
+        for _ in range(4):  # Kernels and pinned memory that are used for the first time may wait for the whole device.
+            advance()
+        torch.cuda.synchronize(device)
+        advance()
+        all_have_started.wait()  # Both workers have the same compute stream.
         torch.cuda._sleep(LONG_CYCLES)
-        exchange.all_reduce(stats, 2)
-        exchange.synchronize(flush=False)
+        advance()
         return torch.cuda.current_stream(device).query()
 
     assert SimulatedWorld(2).run(average, device) == [False, False], "Python has not waited for the kernels"
