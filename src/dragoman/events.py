@@ -144,6 +144,8 @@ class StepDone(Event):
     """Gradient norm, clipping and optimizer step."""
     host_s: float = 0.0
     """Host-bound: a GPU was idle between steps because Python was late; 0 on a CPU."""
+    overlapped_s: float = 0.0
+    """Communication that ran beside the other parts, and cost no time of its own."""
     ready_s: list[float] = field(default_factory=list)
     """Time each worker took from the last exchange until it was ready for this one, by rank."""
     sent_bytes: int = 0
@@ -184,6 +186,7 @@ class StepsSummed(Event):
     optimizer_s: float
     host_s: float
     sent_bytes: int
+    overlapped_s: float = 0.0
     step_s_counts: dict[str, int]  # By wall time with three significant digits.
 
 

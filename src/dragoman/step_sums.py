@@ -6,7 +6,7 @@ from dragoman.events import StepDone, StepsSummed
 
 SUMMED_FIELDS = (
     "loss", "nll", "gradient_norm", "source_tokens", "target_tokens", "pairs", "step_s", "data_s", "compute_s",
-    "compile_s", "communication_s", "straggler_s", "optimizer_s", "host_s", "sent_bytes",
+    "compile_s", "communication_s", "straggler_s", "optimizer_s", "host_s", "overlapped_s", "sent_bytes",
 )  # fmt: skip
 
 

@@ -34,6 +34,26 @@ def test_asynchronous_all_reduces_are_complete_after_their_wait(workers):
     assert workers(work) == [[3.0, 6.0, 9.0, 12.0]] * 3
 
 
+def test_the_time_of_collectives_counts_while_they_are_under_way(workers):
+    all_began = threading.Barrier(3)
+
+    def work(cluster: ThreadCluster) -> tuple[float, float]:
+        before_s = cluster.communication_s
+        if cluster.rank == 0:
+            all_began.wait()  # The others wait for this worker.
+            cluster.all_reduce(torch.ones(1))
+            return 0.0, 0.0
+        finish = cluster.all_reduce_async(torch.ones(1))
+        time.sleep(0.05)
+        under_way_s = cluster.communication_s - before_s
+        all_began.wait()
+        finish()
+        return under_way_s, cluster.communication_s - before_s
+
+    for under_way_s, total_s in workers(work)[1:]:
+        assert 0.05 <= under_way_s < total_s
+
+
 def test_json_values_of_any_size_are_gathered(workers):
     items = ["", {"step": 3, "text": "ü" * 5000}, None]
     assert workers(lambda cluster: cluster.all_gather_json(items[cluster.rank])) == [items] * 3

@@ -86,6 +86,11 @@ def test_parts_that_were_not_measured_are_unknown():
     assert {answer(history, key).confidence for key in ("devices", "network", "step-and-network")} == {"unknown"}
 
 
+def test_overlapped_communication_is_told_apart_from_exposed_one():
+    history = build_history(synthetic_run(step=lambda done: replace(done, overlapped_s=0.6 * done.step_s)))
+    assert answer(history, "network").text.endswith(" of step time, and 60 % more was overlapped with computing.")
+
+
 def test_too_few_evaluations_give_no_forecast():
     history = build_history(synthetic_run(90, total_steps=100))
     assert answer(history, "trained").confidence == "unknown"

@@ -46,6 +46,21 @@ def test_every_second_counts_in_exactly_one_part(entries):
     assert timer.take().elapsed_s == 0
 
 
+@given(st.lists(st.tuples(st.sampled_from(PARTS), spans, st.booleans())))
+def test_communication_beside_other_parts_is_overlapped(entries):
+    clock, communication = ManualClock(), ManualClock()
+    timer = StepTimer(clock, communication_s=communication)
+    for part, spent_s, communicates in entries:
+        timer.enter(part)
+        clock.now += spent_s
+        communication.now += spent_s * communicates
+    beside = [
+        spent_s for part, spent_s, communicates in entries if communicates and part not in ("exchange", "outside")
+    ]
+    assert timer.take().overlapped_s == pytest.approx(sum(beside))
+    assert timer.take().overlapped_s == 0
+
+
 def test_a_cpu_is_never_idle_because_python_is_late():
     clock = ManualClock()
     timer = StepTimer(clock)

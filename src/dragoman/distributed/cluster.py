@@ -59,6 +59,7 @@ class Cluster:
         """Called when a collective has been waiting for long, with the workers it waits for and their last activity."""
         self._group: WorkerProcessGroup | None = None
         self._bytes_sent_before = 0
+        self._communication_before_s = 0.0
 
     @property
     def rank(self) -> int:
@@ -91,6 +92,11 @@ class Cluster:
     def bytes_sent(self) -> int:
         """Bytes this worker has sent in collectives so far."""
         return self._bytes_sent_before + (self._group.bytes_sent if self._group else 0)
+
+    @property
+    def communication_s(self) -> float:
+        """Time so far in which collectives were under way, whatever this worker did meanwhile."""
+        return self._communication_before_s + (self._group.communication.elapsed_s if self._group else 0.0)
 
     @property
     def message_device(self) -> torch.device:

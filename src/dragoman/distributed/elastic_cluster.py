@@ -200,7 +200,7 @@ class ElasticCluster(Cluster):
 
     def _leave_group(self) -> None:
         if self._group is not None:
-            self._bytes_sent_before = self.bytes_sent
+            self._bytes_sent_before, self._communication_before_s = self.bytes_sent, self.communication_s
             self._group.abandon()
             self._group = None
 

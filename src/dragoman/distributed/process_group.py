@@ -23,6 +23,7 @@ from torch.distributed.distributed_c10d import (
     Work,
 )
 
+from dragoman.distributed.communication_clock import CommunicationClock
 from dragoman.distributed.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeat
 from dragoman.distributed.listener_filter import admit_only, create_listeners
 
@@ -88,6 +89,7 @@ class WorkerProcessGroup:
         self.rank = rank
         self.members = tuple(members)
         self.bytes_sent = 0
+        self.communication = CommunicationClock()
         self._device = device
         self._heartbeat = heartbeat
         self._on_stall = on_stall
@@ -116,14 +118,14 @@ class WorkerProcessGroup:
         """Start a sum in the background. Call the result to wait for it."""
         # In a ring all-reduce every worker sends 2 (n - 1) / n of the elements.
         self.bytes_sent += 2 * (self.world_size - 1) * tensor.numel() * tensor.element_size() // self.world_size
-        work = self._backend.allreduce([tensor], AllreduceOptions())
+        work = self._start(lambda: self._backend.allreduce([tensor], AllreduceOptions()))
         return lambda: self._wait_for(work)
 
     def all_gather_async(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
         """Start to collect every worker's tensor, all of one shape and dtype. Call the result to wait for them."""
         self.bytes_sent += (self.world_size - 1) * tensor.numel() * tensor.element_size()
         parts = [torch.empty_like(tensor) for _ in self.members]
-        work = self._backend.allgather([parts], [tensor], AllgatherOptions())
+        work = self._start(lambda: self._backend.allgather([parts], [tensor], AllgatherOptions()))
 
         def wait() -> list[Tensor]:
             self._wait_for(work)
@@ -137,7 +139,7 @@ class WorkerProcessGroup:
         # Gloo does this on CPUs only.
         message = parts.contiguous() if self._nccl else parts.cpu().contiguous()
         received = torch.empty_like(message)
-        work = self._backend.alltoall_base(received, message, [], [], AllToAllOptions())
+        work = self._start(lambda: self._backend.alltoall_base(received, message, [], [], AllToAllOptions()))
 
         def wait() -> Tensor:
             self._wait_for(work)
@@ -162,7 +164,7 @@ class WorkerProcessGroup:
         options.rootRank = source
         if self.rank == source:
             self.bytes_sent += tensor.numel() * tensor.element_size()
-        self._wait_for(self._backend.broadcast([tensor], options))
+        self._wait_for(self._start(lambda: self._backend.broadcast([tensor], options)))
 
     def abandon(self) -> None:
         """Leave a group that has lost a worker. Its pending operations are left behind."""
@@ -210,6 +212,15 @@ class WorkerProcessGroup:
         admit_only(listeners, ())  # All members are connected to each other.
         return group
 
+    def _start(self, begin: Callable[[], Work]) -> Work:
+        """Begin a collective, which the clock counts until it is done: with NCCL, until a thread has waited for it."""
+        communication = self.communication
+        communication.start()
+        work = begin()
+        if not self._nccl:
+            work.get_future().add_done_callback(lambda _: communication.stop())
+        return work
+
     def _wait_for(self, work: Work) -> None:
         """Wait for a collective, or raise with the workers that were lost."""
         if self._nccl:
@@ -232,6 +243,7 @@ class WorkerProcessGroup:
                 raise self._workers_lost(NO_HEARTBEAT)
             time.sleep(POLL_S)
         work.wait()
+        self.communication.stop()
 
     def _wait_while_alive(self, done: threading.Event) -> None:
         started, reported = time.monotonic(), False

@@ -12,12 +12,14 @@ from dragoman.telemetry.device_timeline import DeviceSpans, DeviceTimeline
 from dragoman.telemetry.step_parts import PARTS, Part
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepSpans:
     """The time between two calls of `StepTimer.take`, by part."""
 
     host_s: dict[Part, float]
     """By Python's clock."""
+    overlapped_s: float = 0.0
+    """Time in which collectives were under way while this worker did something else. It is no part."""
     on_device: DeviceSpans | None = None
     """By the time line of the GPU, if there is one."""
 
@@ -29,6 +31,7 @@ class StepSpans:
         """Append the time that begins where this ends."""
         for part, seconds in following.host_s.items():
             self.host_s[part] += seconds
+        self.overlapped_s += following.overlapped_s
         if self.on_device is not None and following.on_device is not None:
             self.on_device.extend(following.on_device)
 
@@ -53,9 +56,16 @@ def _move_time(spent_s: dict[Part, float], origin: Part, to: Part) -> None:
 class StepTimer:
     """A stopwatch that assigns all time to the current part."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, timeline: DeviceTimeline | None = None) -> None:
-        self._clock = clock
-        self._timeline = timeline
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        timeline: DeviceTimeline | None = None,
+        communication_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`communication_s`: the time so far in which collectives were under way."""
+        self._clock, self._timeline, self._communication_s = clock, timeline, communication_s
+        self._communication_until_s = communication_s()
+        self._overlapped_s = 0.0
         self._spent_s: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
         self._part: Part = "outside"
         self._entered_at = clock()
@@ -122,11 +132,15 @@ class StepTimer:
         self._add_elapsed()
         self._last_compute_s = self._spent_s["compute"] or self._last_compute_s
         spent_s, self._spent_s = self._spent_s, dict.fromkeys(PARTS, 0.0)
-        return StepSpans(spent_s, None if self._timeline is None else self._timeline.take())
+        overlapped_s, self._overlapped_s = self._overlapped_s, 0.0
+        return StepSpans(spent_s, overlapped_s, None if self._timeline is None else self._timeline.take())
 
     def _add_elapsed(self) -> None:
-        now = self._clock()
+        now, communication_s = self._clock(), self._communication_s()
         self._spent_s[self._part] += now - self._entered_at
+        if self._part not in ("exchange", "outside"):
+            self._overlapped_s += communication_s - self._communication_until_s
+        self._communication_until_s = communication_s
         if self._part not in ("compute", "exchange"):
             self._own_s += now - self._entered_at
         self._entered_at = now

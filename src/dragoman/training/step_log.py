@@ -174,6 +174,7 @@ def _step_done(timed: _TimedRecord) -> StepDone:
         target_tokens=batch.target_tokens,
         pairs=batch.global_pairs,
         **asdict(times),
+        overlapped_s=timed.spans.overlapped_s,
         ready_s=list(record.sync.ready_s),
         sent_bytes=record.sent_bytes,
         worker_gradient_norm_sq=record.worker_gradient_norm_sq,

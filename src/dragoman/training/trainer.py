@@ -62,7 +62,8 @@ class Trainer:
     ) -> None:
         self._settings, self._data, self._start, self._run, self._cluster = settings, data, start, run, cluster
         self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
-        device, timer = cluster.device, StepTimer(timeline=timeline_of(cluster.device))
+        device = cluster.device
+        timer = StepTimer(timeline=timeline_of(device), communication_s=lambda: cluster.communication_s)
         self._record, self._event_sync, self._timer = record, event_sync, timer
         self._precision = precision = Precision.choose(settings, device)
         replica = self._replica = build_replica(settings, self._architecture, cluster, start)

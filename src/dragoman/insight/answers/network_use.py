@@ -40,8 +40,10 @@ def answer_bottleneck(history: RunHistory) -> Answer:
     evidence += [line for host, readings in history.host_readings.items() for line in _busiest_link(host, readings)]
     if history.exchange is not None:
         evidence.append(f"exchange method {history.exchange.method}: {history.exchange.reason}")
-    share = communication_s / step_s
+    share, overlapped = communication_s / step_s, mean_of(steps, "overlapped_s") / step_s
     took = f"communication took {percent(share)} of step time"
+    if overlapped > MIN_EXPOSED:
+        took += f", and {percent(overlapped)} more was overlapped with computing"
     if share < NOTICEABLE_WAIT:
         return Answer(key, question, f"No: {took}.", evidence)
     if share < BOTTLENECK_WAIT:
