@@ -14,7 +14,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.evaluation_set import EvaluationSet, read_evaluation_sets
 from dragoman.distributed.cluster import Cluster, join_cluster
 from dragoman.distributed.process_group import WorkersLostError
-from dragoman.errors import EXIT_DIVERGED, EXIT_WORKERS_LOST, DragomanError, write_remedy
+from dragoman.errors import EXIT_DIVERGED, EXIT_USER_ERROR, EXIT_WORKERS_LOST, DragomanError, write_remedy
 from dragoman.event_log import EventLog
 from dragoman.files import locked, read_json, write_json
 from dragoman.model.precision import Precision
@@ -79,6 +79,13 @@ def train(job: TrainingJob, make_scorer: MakeScorer, open_sinks: OpenSinks) -> s
     except WorkersLostError as lost:
         print(f"error: {lost}", file=sys.stderr, flush=True)
         os._exit(EXIT_WORKERS_LOST)  # Operations that wait for lost workers would keep this process alive.
+    except DragomanError as error:
+        if not cluster.survives_losses:
+            raise
+        # Threads of an elastic world may crash a process that exits as usual, and the launcher would restart it.
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        cluster.exit_process(EXIT_USER_ERROR)
+        raise
     finally:
         cluster.close()
     cluster.exit_process(EXIT_DIVERGED if reason == "diverged" else 0)
