@@ -180,6 +180,8 @@ def test_settings_to_choose_from_lose_more_only_if_they_send_less():
     assert settings[-1] == ExchangeMethod("local", MAX_INTERVAL, "int2"), "the strongest"
 
 
+H200_STEP_S = 0.033
+"""Of transformer-base, with 25,600 tokens of each side."""
 ring_links = st.builds(RingLink, st.floats(1e4, 1e13), st.floats(0, 1))
 training = {
     "compute_s": st.floats(1e-3, 100),
@@ -221,6 +223,32 @@ def test_auto_hides_the_link_or_says_that_it_cannot(link, compute_s, parameters,
         assert exposed_s <= MAX_EXPOSED * (compute_s + exposed_s) * (1 + 1e-9)
 
 
+@given(
+    noise=st.floats(0.93, 1.07), mbit_per_s=st.floats(50, 200), latency_s=st.floats(0, 0.1), workers=st.integers(2, 8)
+)
+def test_local_steps_in_use_stay_when_measurements_of_the_link_vary(noise, mbit_per_s, latency_s, workers):
+    exchange = ExchangeConditions(RingLink(mbit_per_s * 1e6, latency_s), PARAMETERS, workers)
+    measured_again = replace(exchange, link=RingLink(noise * mbit_per_s * 1e6, latency_s))
+    first = choose(exchange, H200_STEP_S).method
+    assert choose(measured_again, H200_STEP_S, present=first).method == first
+    twice_as_fast = replace(exchange, link=RingLink(2 * mbit_per_s * 1e6, latency_s))
+    assert (
+        choose(twice_as_fast, H200_STEP_S, present=first).method == choose(twice_as_fast, H200_STEP_S).method != first
+    )
+
+
+@given(link=ring_links, other=ring_links, **training)
+def test_local_steps_in_use_never_lose_much_more_than_the_best(link, other, compute_s, parameters, workers, elastic):
+    present = choose(ExchangeConditions(other, parameters, workers), compute_s, elastic=elastic).method
+    exchange = ExchangeConditions(link, parameters, workers)
+    best = choose(exchange, compute_s, elastic=elastic).method
+    kept = choose(exchange, compute_s, elastic=elastic, present=present).method
+    assert kept in (present, best)
+    if kept != best:
+        assert kept.name == best.name == "local"
+        assert expected_loss_increase(kept) <= 1.15 * expected_loss_increase(best)
+
+
 @given(link=ring_links, **training)
 def test_the_bandwidth_that_auto_asks_for_is_hidden(link, compute_s, parameters, workers, elastic):
     exchange = ExchangeConditions(link, parameters, workers)
@@ -231,10 +259,6 @@ def test_the_bandwidth_that_auto_asks_for_is_hidden(link, compute_s, parameters,
         if math.isfinite(needed):
             faster = replace(exchange, link=replace(link, bits_per_s=1.001 * needed))
             assert "No setting hides" not in choose(faster, compute_s, elastic=elastic).reason
-
-
-H200_STEP_S = 0.033
-"""Of transformer-base, with 25,600 tokens of each side."""
 
 
 @pytest.mark.parametrize("latency_s", [1e-4, 0.1])

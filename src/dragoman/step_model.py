@@ -20,6 +20,9 @@ DEFAULT_RANK = 8
 """Of PowerSGD, as `exchange.powersgd_rank` has it by default."""
 RING_USE = 0.9
 """Part of a TCP connection's rate that a ring all-reduce reaches: gloo reached 0.88 to 0.92 at 50 and 100 Mbit/s."""
+KEEP_RANGE = 0.15
+"""Part by which the expected loss increase of local steps in use may exceed that of the best ones, and by which the
+link may be slower than they need: its measurements vary by some percent."""
 MAX_EXPOSED = 0.10
 """Largest part of a step that `auto` lets methods without overlap spend on communication."""
 OVERLAP_MARGIN = 1.3
@@ -323,10 +326,13 @@ def local_settings() -> Iterator[ExchangeMethod]:
             yield method
 
 
-def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = False) -> ExchangeChoice:
+def choose(
+    conditions: ExchangeConditions, compute_s: float, *, elastic: bool = False, present: ExchangeMethod | None = None
+) -> ExchangeChoice:
     """The least lossy method that hides the link: exposed communication stays under a tenth of the step.
 
-    `compute_s` is the time of a step without exchange, on the slowest worker.
+    `compute_s` is the time of a step without exchange, on the slowest worker. Local steps that are in use (`present`)
+    stay as they are while they are about as good: another interval every minute would only cost.
     """
     plain_s, bf16_s = conditions.exchange_s(PLAIN), conditions.exchange_s(BF16)
     measured = (
@@ -339,6 +345,9 @@ def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = 
         return ExchangeChoice(BF16, f"{measured}: in bfloat16 it takes {_rounded(bf16_s)} s, under a tenth of the step")
     candidates = [_overlapped(method, conditions, compute_s, elastic=elastic) for method in local_settings()]
     method = next((each for each in candidates if conditions.hides(each, compute_s)), candidates[-1])
+    is_hidden = conditions.hides(method, compute_s)
+    if is_hidden and present is not None and _is_about_as_good(present, method, conditions, compute_s):
+        method = present
     exposed_s, exchange_s = conditions.exposed_s(method, compute_s), conditions.exchange_s(method)
     expected = (
         f"weights are synchronised every {method.interval} steps in {method.wire_format}"
@@ -347,9 +356,21 @@ def choose(conditions: ExchangeConditions, compute_s: float, *, elastic: bool = 
         "higher than that of synchronous training, as a tiny model on two workers had; each checkpoint waits for "
         f"{_rounded(exchange_s)} s"
     )
-    if conditions.hides(method, compute_s):
+    if is_hidden:
         return ExchangeChoice(method, f"{measured}: {expected}")
     return ExchangeChoice(method, f"{measured}: {expected}. {describe_unhidden(conditions, method, compute_s)}")
+
+
+def _is_about_as_good(
+    present: ExchangeMethod, best: ExchangeMethod, conditions: ExchangeConditions, compute_s: float
+) -> bool:
+    if present.name != "local":
+        return False
+    needed = replace(conditions.link, bits_per_s=(1 + KEEP_RANGE) * conditions.link.bits_per_s)
+    allowed_loss = (1 + KEEP_RANGE) * expected_loss_increase(best)
+    return (
+        replace(conditions, link=needed).hides(present, compute_s) and expected_loss_increase(present) <= allowed_loss
+    )
 
 
 def describe_unhidden(conditions: ExchangeConditions, method: ExchangeMethod, compute_s: float) -> str:

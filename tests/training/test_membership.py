@@ -227,6 +227,17 @@ def test_the_recovery_point_is_dropped_with_the_local_method(elastic_member, mon
     assert elastic_member.replica.state.step == 9
 
 
+def test_a_review_keeps_the_exchange_and_what_rounding_lost_unless_another_is_better(elastic_member, monkeypatch):
+    membership, replica = elastic_member.membership, elastic_member.replica
+    membership.sync()
+    in_use = replica.exchange
+    membership.review_exchange()
+    assert replica.exchange is in_use
+    monkeypatch.setattr(choose_exchange, "decide", lambda *_: ExchangeChoice(PLAIN))
+    membership.review_exchange()
+    assert replica.exchange is not in_use
+
+
 def test_a_static_world_does_not_recover_from_a_loss(data, tmp_path):
     cluster = FakeCluster()
     member = Member(cluster, tiny(), data, tmp_path)

@@ -26,6 +26,7 @@ from dragoman.step_model import (
     PLAIN,
     ExchangeChoice,
     ExchangeConditions,
+    ExchangeMethod,
     RingLink,
     choose,
     exchange_method,
@@ -50,10 +51,12 @@ def decide(
     compute_s: float,
     time_step: Callable[[], float],
     known: RingLink | None = None,
+    present: ExchangeMethod | None = None,
 ) -> ExchangeChoice:
     """The method for the present world. All workers call this together and get the same choice.
 
-    A link that one of them knows already is not measured again, nor is a step (`compute_s`; 0 where unknown).
+    A link that one of them knows already is not measured again, nor is a step (`compute_s`; 0 where unknown). `present`
+    is the method in use, the same for all of them.
     """
     if settings.method != "auto":
         return from_settings(settings, elastic=cluster.survives_losses)
@@ -65,7 +68,7 @@ def decide(
     link = RingLink(**known_link) if known_link else measure_link(cluster)
     count = sum(parameter.numel() for parameter in parameters)
     conditions = ExchangeConditions(link, count, cluster.world_size)
-    choice = choose(conditions, slowest_s, elastic=cluster.survives_losses)
+    choice = choose(conditions, slowest_s, elastic=cluster.survives_losses, present=present)
     review_s = max(REVIEW_S, conditions.exchange_s(choice.method) / MAX_REVIEW_SHARE)
     return replace(choice, review_every=math.ceil(review_s / slowest_s), link=link)
 

@@ -19,7 +19,7 @@ MAX_DECAY_GAIN = 0.3
 with constant after 600 steps of `tiny`, the most with twice the recipe's learning rate."""
 MAX_WARM_UP_GAIN = 0.5
 """Part of the loss by which it falls below a power law of earlier steps while the learning rate rises, at most. It was
-24 to 47 % lower in two runs that were in their warm-up to the end, forecast at a quarter and at half of it."""
+24 to 47 % lower in two runs that were in their warm-up to the end, forecast at a quarter and at half of them."""
 GRID_STEPS = 1000
 """Points at which the learning rate is summed."""
 

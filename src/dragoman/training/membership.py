@@ -31,7 +31,7 @@ from dragoman.events import (
     WorkersLost,
 )
 from dragoman.settings import Settings
-from dragoman.step_model import PLAIN, ExchangeChoice, RingLink
+from dragoman.step_model import PLAIN, ExchangeChoice, ExchangeMethod, RingLink
 from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import Checkpoints
@@ -158,17 +158,31 @@ class Membership:
 
     def choose_exchange(self, known_link: RingLink | None = None) -> None:
         """Choose the exchange method of the present world, and report a change."""
+        self._use_exchange(self._decide_exchange(known_link))
+
+    def review_exchange(self) -> None:
+        """Measure the link again. The exchange stays, with what rounding has lost so far, unless another is better."""
+        choice = self._decide_exchange(None, self._choice.method)
+        if choice.method == self._choice.method:
+            self._choice = choice
+        else:
+            self._use_exchange(choice)
+
+    def _use_exchange(self, choice: ExchangeChoice) -> None:
         settings, cluster, replica = self._settings.exchange, self._cluster, self._replica
-        parameters = replica.model.trainable_parameters
-        compute_s = self._timer.compute_s
-        choice = choose_exchange.decide(settings, cluster, parameters, compute_s, self._time_step, known_link)
         state = replica.exchange.state_dict()
-        replica.exchange = choose_exchange.build(choice, settings, cluster, parameters)
+        replica.exchange = choose_exchange.build(choice, settings, cluster, replica.model.trainable_parameters)
         replica.exchange.load_state_dict(state)
         if choice.method != self._choice.method and cluster.world_size > 1:
             self._record(describe_exchange(choice, replica.state.step))
         self._choice = choice
         self.keep_recovery_point()
+
+    def _decide_exchange(self, known_link: RingLink | None, present: ExchangeMethod | None = None) -> ExchangeChoice:
+        parameters, compute_s = self._replica.model.trainable_parameters, self._timer.compute_s
+        return choose_exchange.decide(
+            self._settings.exchange, self._cluster, parameters, compute_s, self._time_step, known_link, present
+        )
 
     def _time_step(self) -> float:
         """Compute time of a step, from running the next batch after warm-up passes."""

@@ -183,7 +183,7 @@ class Trainer:
         if stats is not None:
             self._on_synchronized(stats)
         if due.exchange_review:
-            self._membership.choose_exchange()
+            self._membership.review_exchange()
         if stops:
             return "interrupted"
         return self._finish("patience") if patience_exhausted(replica.state, self._settings.evaluation) else None
