@@ -193,22 +193,76 @@ def test_a_chosen_exchange_is_recorded(data, tmp_path):
     assert [event.method for member in members for event in member.of(ExchangeChosen)] == ["bf16", "bf16"]
 
 
-def test_after_a_loss_local_steps_return_to_the_last_synchronisation(elastic_member):
+def test_after_a_loss_local_steps_are_kept(elastic_member):
     elastic_member.membership.sync()
     elastic_member.set_step(9)
     elastic_member.membership.recover(LOST)
-    assert elastic_member.replica.state.step == 0
+    assert elastic_member.replica.state.step == 9
     assert not elastic_member.batches.is_open
     assert elastic_member.of(WorkersLost)[0].reason == "no heartbeat"
 
 
-def test_the_recovery_point_is_the_last_synchronisation(elastic_member):
-    elastic_member.membership.sync()
-    elastic_member.set_step(5)
-    elastic_member.membership.keep_recovery_point()
-    elastic_member.set_step(9)
-    elastic_member.membership.recover(LOST)
-    assert elastic_member.replica.state.step == 5
+LOCAL = ("exchange.method=local", "exchange.every=100")
+
+
+def take_local_steps(member: Member, step: int, change: float, tokens: int) -> None:
+    """Local updates up to a step, whose synchronisation then fails because a worker is lost."""
+    zeros = [0.0] * 3
+    member.replica.exchange.all_reduce(StepStats(torch.zeros(2), tokens, zeros, zeros), tokens)
+    with torch.no_grad():
+        for parameter in member.replica.model.parameters():
+            parameter.add_(change)
+    member.replica.state = replace(member.replica.state, step=step)
+    member.replica.step_complete = False
+    member.batches.close()
+
+
+def test_after_a_loss_local_steps_of_the_others_are_merged_by_their_tokens(data, tmp_path):
+    members = {}
+
+    def work(cluster: Cluster, member: Member) -> None:
+        member.set_step(3)
+        member.membership.sync()
+        if cluster.rank == 2:  # Lost, and started again.
+            member.batches.close()
+            member = Member(cluster, tiny(*LOCAL), data, tmp_path / "again")
+        else:
+            take_local_steps(member, 5, *((1.0, 100), (3.0, 300))[cluster.rank])
+        member.membership.sync()
+        members[cluster.rank] = member
+        member.batches.close()
+
+    run_members(data, tmp_path, work, "a", "b", "c", settings=tiny(*LOCAL))
+    for member in members.values():
+        assert (member.replica.state.step, member.replica.step_complete) == (5, False)
+        assert member.replica.exchange.in_sync
+        assert all(bool((parameter == 3 + 2.5).all()) for parameter in member.replica.model.parameters())
+
+
+def test_a_worker_that_completed_the_synchronisation_is_ahead_of_those_that_did_not(data, tmp_path):
+    def work(cluster: Cluster, member: Member) -> None:
+        member.membership.sync()
+        if cluster.rank == 1:
+            member.set_step(5)
+            member.replica.step_complete = False
+            member.batches.close()
+        else:
+            take_local_steps(member, 5, 1.0, 100)
+        member.membership.sync()
+
+    for member in run_members(data, tmp_path, work, "a", "b", "c", settings=tiny(*LOCAL)):
+        assert all(bool((parameter == 5).all()) for parameter in member.replica.model.parameters())
+
+
+def test_a_change_that_is_not_finite_is_not_merged_by_a_worker_of_another_history(data, tmp_path):
+    def work(cluster: Cluster, member: Member) -> None:
+        member.set_step(3)
+        member.membership.sync()
+        take_local_steps(member, 5 - cluster.rank, float("nan") if cluster.rank else 1.0, 100)
+        member.membership.sync()
+
+    for member in run_members(data, tmp_path, work, "a", "b", settings=tiny(*LOCAL)):
+        assert all(bool(parameter.isfinite().all()) for parameter in member.replica.model.parameters())
 
 
 def test_a_step_whose_evaluation_was_cut_off_is_still_to_be_evaluated_after_the_recovery(elastic_member):
@@ -216,15 +270,6 @@ def test_a_step_whose_evaluation_was_cut_off_is_still_to_be_evaluated_after_the_
     elastic_member.membership.sync()
     elastic_member.membership.recover(LOST)
     assert not elastic_member.replica.step_complete
-
-
-def test_the_recovery_point_is_dropped_with_the_local_method(elastic_member, monkeypatch):
-    elastic_member.membership.sync()
-    monkeypatch.setattr(choose_exchange, "decide", lambda *_: ExchangeChoice(PLAIN))
-    elastic_member.membership.choose_exchange()
-    elastic_member.set_step(9)
-    elastic_member.membership.recover(LOST)
-    assert elastic_member.replica.state.step == 9
 
 
 def test_a_review_keeps_the_exchange_and_what_rounding_lost_unless_another_is_better(elastic_member, monkeypatch):

@@ -2,14 +2,15 @@
 
 After every change of the world the workers compare their progress. Where all are at the same step of the same history,
 nothing is sent. Otherwise the worker that is furthest ahead broadcasts its whole state. This serves a newly started
-worker, one that missed the last step, and one that continued alone during a network partition.
+worker, one that missed the last step, and one that continued alone during a network partition. Workers that have taken
+local steps when another was lost merge them first.
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class ReplicaProgress:
-    """The progress of a worker: compared by step, then by `step_complete`."""
+    """The progress of a worker: compared by step, then by `step_complete`, then by whether its steps are merged."""
 
     step: int
     """-1 for a worker without any state."""
@@ -34,14 +35,35 @@ class ReplicaProgress:
     """True if the work due after the step, such as an evaluation, is done too."""
     history: str
     """A hash of all earlier states: equal for workers that were together in every world so far."""
+    unmerged_tokens: int = 0
+    """Target tokens of local steps that the others do not have."""
+
+    @property
+    def order(self) -> tuple[int, bool, bool]:
+        return self.step, self.step_complete, not self.unmerged_tokens
+
+    def merges_with(self, other: "ReplicaProgress") -> bool:
+        """True if both have local steps since the same synchronisation."""
+        is_common = (self.step, self.history) == (other.step, other.history)
+        return is_common and self.unmerged_tokens > 0 and other.unmerged_tokens > 0
+
+    def merged_with(self, other: "ReplicaProgress") -> "ReplicaProgress":
+        """The progress after the local steps were merged with those of another worker."""
+        return replace(self, unmerged_tokens=0) if self.merges_with(other) else self
 
 
 def compare_progress(cluster: Cluster, own: ReplicaProgress) -> tuple[int, list[ReplicaProgress], str]:
     """The rank that is furthest ahead, every worker's progress, and the new hash of the common history."""
     progress = [ReplicaProgress(*each) for each in cluster.all_gather_json(astuple(own))]
-    furthest = max(range(len(progress)), key=lambda rank: (progress[rank].step, progress[rank].step_complete, -rank))
+    furthest = max(range(len(progress)), key=lambda rank: (progress[rank].order, -rank))
     content = json.dumps([[member.name for member in cluster.members], [astuple(each) for each in progress]])
     return furthest, progress, hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def merge_weights(progress: Sequence[ReplicaProgress], ahead: ReplicaProgress) -> list[float]:
+    """For each worker, its part of the tokens of the local steps to merge. Their sum is 1."""
+    tokens = [each.unmerged_tokens if each.merges_with(ahead) else 0 for each in progress]
+    return [count / sum(tokens) for count in tokens]
 
 
 def broadcast_state(

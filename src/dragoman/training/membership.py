@@ -11,19 +11,17 @@ from dataclasses import asdict, replace
 import torch
 
 from dragoman.batching.data_loader import BatchStream
-from dragoman.distributed import choose_exchange
 from dragoman.distributed.balance import ShareBalancer
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.heartbeat import HEARTBEAT_INTERVAL_S
 from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_shared_storage
-from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
+from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress, merge_weights
 from dragoman.distributed.step_stats import StepStats
 from dragoman.errors import DragomanError
 from dragoman.events import (
     CollectiveStalled,
     Event,
-    ExchangeChosen,
     MessagesRejected,
     RolledBack,
     SharesChanged,
@@ -31,10 +29,10 @@ from dragoman.events import (
     WorkersLost,
 )
 from dragoman.settings import Settings
-from dragoman.step_model import PLAIN, ExchangeChoice, ExchangeMethod, RingLink
 from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training import checkpoint
 from dragoman.training.checkpoint import Checkpoints
+from dragoman.training.exchange_selection import ExchangeSelection
 from dragoman.training.fingerprint import Fingerprint, refuse_mismatched
 from dragoman.training.replica import Replica
 from dragoman.training.snapshot import Snapshot, TrainingState
@@ -79,11 +77,9 @@ class Membership:
         """For each rank, the lowest rank that writes to the same file system."""
         self._checkpoint_writers: frozenset[int] = frozenset()
         self._balancer = ShareBalancer([1.0])
-        self._choice = ExchangeChoice(PLAIN)
+        self._exchange = ExchangeSelection(settings.exchange, cluster, replica, timer, self._time_step, record)
         self._history = ""
         """See `ReplicaProgress.history`."""
-        self._recovery_point: tuple[Snapshot, bool] | None = None
-        """State at the last synchronisation, with `step_complete`, where an elastic world takes local steps between."""
         cluster.on_stall = self._report_stall
 
     @property
@@ -93,12 +89,12 @@ class Membership:
     @property
     def averages_gradients(self) -> bool:
         """True if several workers exchange gradients, not weights."""
-        return self._cluster.world_size > 1 and self._choice.method.name != "local"
+        return self._cluster.world_size > 1 and self._exchange.choice.method.name != "local"
 
     @property
     def review_every(self) -> int:
         """Steps between two checks of the exchange method; 0: none."""
-        return self._choice.review_every
+        return self._exchange.choice.review_every
 
     def resume(self) -> bool:
         """Load the newest valid checkpoint of this machine, if there is one. Other workers may have a newer one."""
@@ -114,8 +110,10 @@ class Membership:
         self._timer.enter("exchange")
         self._report_rejections()
         # Between synchronisations the weights differ, and none could be sent to a joining worker: it waits.
-        changed = self._replica.exchange.in_sync and self._cluster.refresh()
-        if changed or not self._batches.is_open:
+        # After a loss it no longer does: there is no world to synchronise with.
+        is_open = self._batches.is_open
+        changed = (self._replica.exchange.in_sync or not is_open) and self._cluster.refresh()
+        if changed or not is_open:
             self._form_world()
 
     def _form_world(self) -> None:
@@ -126,7 +124,7 @@ class Membership:
         state, complete = self._replica.state, self._replica.step_complete
         if cluster.survives_losses:
             refuse_mismatched(cluster, self._fingerprint, state.step)
-        self._catch_up(ReplicaProgress(state.step, complete, self._history))
+        self._catch_up(ReplicaProgress(state.step, complete, self._history, self._replica.exchange.unmerged_tokens))
         self._replica.state = self._replica.state.in_world(self._history)
         self.storage = find_shared_storage(cluster, self._checkpoints.folder)
         self._checkpoint_writers = choose_checkpoint_writers(self.storage, cluster.members)
@@ -136,7 +134,7 @@ class Membership:
         adaptive = shares == "auto" and cluster.machines > 1
         self._balancer = ShareBalancer(fixed or [1.0] * cluster.world_size, adaptive=adaptive)
         self._open_batches()
-        self.choose_exchange(self._choice.link)
+        self._exchange.choose()
         self._on_new_world([describe_member(member) for member in cluster.members])
 
     def _catch_up(self, own: ReplicaProgress) -> bool:
@@ -145,6 +143,10 @@ class Membership:
         ahead = progress[furthest]
         if ahead.step < 0:
             return False
+        if ahead.unmerged_tokens:  # Only the steps of the lost worker are lost: those of the others are merged.
+            self._replica.exchange.merge(merge_weights(progress, ahead)[self._cluster.rank])
+            progress = [each.merged_with(ahead) for each in progress]
+            ahead = progress[furthest]
         if any(each != ahead for each in progress):
             if self._cluster.rank == furthest:
                 snapshot = self._replica.snapshot()
@@ -156,33 +158,9 @@ class Membership:
                 self._step_log.consecutive_skips = 0
         return True
 
-    def choose_exchange(self, known_link: RingLink | None = None) -> None:
-        """Choose the exchange method of the present world, and report a change."""
-        self._use_exchange(self._decide_exchange(known_link))
-
     def review_exchange(self) -> None:
-        """Measure the link again. The exchange stays, with what rounding has lost so far, unless another is better."""
-        choice = self._decide_exchange(None, self._choice.method)
-        if choice.method == self._choice.method:
-            self._choice = choice
-        else:
-            self._use_exchange(choice)
-
-    def _use_exchange(self, choice: ExchangeChoice) -> None:
-        settings, cluster, replica = self._settings.exchange, self._cluster, self._replica
-        state = replica.exchange.state_dict()
-        replica.exchange = choose_exchange.build(choice, settings, cluster, replica.model.trainable_parameters)
-        replica.exchange.load_state_dict(state)
-        if choice.method != self._choice.method and cluster.world_size > 1:
-            self._record(describe_exchange(choice, replica.state.step))
-        self._choice = choice
-        self.keep_recovery_point()
-
-    def _decide_exchange(self, known_link: RingLink | None, present: ExchangeMethod | None = None) -> ExchangeChoice:
-        parameters, compute_s = self._replica.model.trainable_parameters, self._timer.compute_s
-        return choose_exchange.decide(
-            self._settings.exchange, self._cluster, parameters, compute_s, self._time_step, known_link, present
-        )
+        """Check whether the exchange method is still right for the link."""
+        self._exchange.review()
 
     def _time_step(self) -> float:
         """Compute time of a step, from running the next batch after warm-up passes."""
@@ -204,23 +182,19 @@ class Membership:
             self._record(SharesChanged(step=self._replica.state.step, shares=list(self._balancer.shares)))
             self._open_batches()
 
-    def keep_recovery_point(self) -> None:
-        """After a synchronisation: keep the state to return to if a worker is lost, where the exchange needs one."""
-        needed = self._replica.exchange.needs_recovery_point
-        self._recovery_point = (self._replica.snapshot(), self._replica.step_complete) if needed else None
-
     def _open_batches(self) -> None:
         self._batches.open(self._replica.state.position, self._balancer.shares, self._cluster.rank)
 
     def recover(self, lost: WorkersLostError) -> None:
-        """After a loss: an elastic world continues with the remaining workers, a static one must restart (raises)."""
+        """After a loss: an elastic world continues with the remaining workers, a static one must restart (raises).
+
+        Local steps since the last synchronisation are kept, and merged in the next world.
+        """
         workers = [describe_member(member, activity) for member, activity in lost.missing]
         self._record(WorkersLost(step=self._replica.state.step, workers=workers, reason=lost.reason))
         self._cluster.leave_world(lost)
         self._replica.model.zero_grad()
         self._batches.close()
-        if self._recovery_point is not None:
-            self._replica.restore(self._recovery_point[0], step_complete=self._recovery_point[1])
 
     def roll_back(self) -> bool:
         """Return to the newest checkpoint with a lower learning rate. False after `MAX_ROLLBACKS`."""
@@ -260,13 +234,6 @@ class Membership:
     def _report_stall(self, waited_for: Sequence[tuple[Member, str]]) -> None:
         workers = [describe_member(member, activity) for member, activity in waited_for]
         self._record(CollectiveStalled(step=self._replica.state.step, workers=workers))
-
-
-def describe_exchange(choice: ExchangeChoice, step: int) -> ExchangeChosen:
-    method = choice.method
-    return ExchangeChosen(
-        step=step, method=method.name, every=method.interval, wire_format=method.wire_format, reason=choice.reason
-    )
 
 
 def describe_error(error: Exception) -> str:

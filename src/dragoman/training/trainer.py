@@ -195,7 +195,6 @@ class Trainer:
         """Use the stats of all workers: step times, shares of the batch, and the next event sync."""
         self._step_log.note_sync(stats)
         self._membership.rebalance(stats)
-        self._membership.keep_recovery_point()
         # A pending all-reduce of weights would delay the event messages.
         if self._replica.exchange.in_sync and stats.event_sync_requested:
             self._event_sync.sync(self._cluster, self._membership.storage)

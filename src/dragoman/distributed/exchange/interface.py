@@ -42,8 +42,13 @@ class Exchange(Protocol):
         ...
 
     @property
-    def needs_recovery_point(self) -> bool:
-        """True if the loss of a worker makes the others return to the last synchronisation."""
+    def unmerged_tokens(self) -> int:
+        """Target tokens of this worker's updates that the others do not have; 0 while the weights are equal."""
+        ...
+
+    def merge(self, weight: float) -> None:
+        """After a loss, with all workers of a new world: the weights of the last synchronisation, plus the sum of the
+        changes since then, each with its weight. A worker that was not in the old world has a weight of 0."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.flat_tensors import flatten, gradient_of, split_evenly, unflatten_into
 from dragoman.distributed.exchange.quantized_mean import QuantizedMean
 from dragoman.distributed.exchange.side_stream import SideStream
+from dragoman.distributed.exchange.synchronous import sum_changes
 from dragoman.distributed.step_stats import ROLLBACK_REQUESTS, StepStats, packed_size
 
 MOMENTUM_STEPS = 19
@@ -77,7 +78,7 @@ class LocalSteps:
         self._unsent: Tensor | None = None
         """Packed stats of the steps since the last message."""
         self._arrived: Tensor | None = None
-        self._steps = 0
+        self._steps, self._tokens = 0, 0
         self._next_fragment = 0
 
     @torch.no_grad()
@@ -92,6 +93,7 @@ class LocalSteps:
         packed = stats.pack()
         self._unsent = packed if self._unsent is None else self._unsent + packed
         self._steps += 1
+        self._tokens += int(stats.target_tokens)
         return stats
 
     @torch.no_grad()
@@ -128,8 +130,16 @@ class LocalSteps:
         return min(self._factor, float(self._cluster.world_size**0.5))
 
     @property
-    def needs_recovery_point(self) -> bool:
-        return not self._overlap
+    def unmerged_tokens(self) -> int:
+        return 0 if self.in_sync else max(1, self._tokens)
+
+    @torch.no_grad()
+    def merge(self, weight: float) -> None:
+        # Not multiplied by 0: a change that is not finite would spoil the sum.
+        change = flatten(self._parameters) - self._anchor if weight else torch.zeros_like(self._anchor)
+        self._anchor.add_(sum_changes(self._cluster, weight * change))
+        unflatten_into(self._anchor, self._parameters)
+        self._begin_interval()
 
     def _start_average(self, fragment: "_Fragment") -> Callable[[], Tensor]:
         """Start to average the change of a fragment. Call the result to take the outer step."""
