@@ -134,6 +134,15 @@ def test_a_stream_reports_terms_at_its_end(client: TestClient) -> None:
     assert end["glossary"]["applied"] == [{"source": word, "target": "Xylophon"}]
 
 
+def test_terms_of_html_are_those_of_its_visible_text(client: TestClient) -> None:
+    first, second = LINES[0].split()[-2:]
+    term = f"{first} {second.strip('.')}"
+    page = f"<p>{LINES[0].replace(first, f'<b>{first}</b>')} <a title='zebra'>The sea.</a> <code>horse</code></p>"
+    glossary = {term: "Xylophon", "zebra": "Zebra", "horse": "Pferd", "title": "Titel"}
+    answer = translate(client, page, "de", format="html", glossary=glossary)
+    assert answer["glossary"] == {"applied": [{"source": term, "target": "Xylophon"}], "missing": []}
+
+
 def test_a_form_sends_its_glossary_as_json(client: TestClient) -> None:
     word = next(word for word in LINES[0].split() if word.isalpha() and word.islower())
     form = {"q": LINES[0], "source": "en", "target": "de", "glossary": json.dumps({word: "Xylophon"})}

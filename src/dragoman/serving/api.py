@@ -53,8 +53,8 @@ class Api:
         texts = [fields.q] if isinstance(fields.q, str) else fields.q
         self._admission.check_length(sum(map(len, texts)))
         is_html = fields.format == "html"
-        samples = [await self._service.run_on_text(visible_text, text) for text in texts] if is_html else texts
-        languages = await self._source_languages.find(samples, fields.source, fields.target)
+        visible_texts = await self._visible_texts(texts, is_html)
+        languages = await self._source_languages.find(visible_texts, fields.source, fields.target)
         models = [
             self._admission.select_model(language, fields.target, fields.model, len(text))
             for text, language in zip(texts, languages, strict=True)
@@ -79,12 +79,17 @@ class Api:
         if any(model and model.via for model in models):
             response["via"] = _list_or_first([model and model.via for model in models], is_list)
         if any(model and model.glossary for model in models):
+            translations = await self._visible_texts([text for text, _ in results], is_html)
             checks = [
                 await self._check_terms(model, text, translation)
-                for model, text, (translation, _) in zip(models, texts, results, strict=True)
+                for model, text, translation in zip(models, visible_texts, translations, strict=True)
             ]
             response["glossary"] = _list_or_first(checks, is_list)
         return JSONResponse(response)
+
+    async def _visible_texts(self, texts: list[str], is_html: bool) -> list[str]:
+        """Texts without markup."""
+        return [await self._service.run_on_text(visible_text, text) for text in texts] if is_html else texts
 
     async def _check_terms(self, model: ServedModel | None, text: str, translation: str) -> dict[str, Any]:
         """The terms of a text that its translation contains, and those that it lacks."""
