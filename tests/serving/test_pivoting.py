@@ -20,7 +20,7 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.translation_service import TranslationService, UnknownDirectionError
 
 from ..models import LINES
-from .conftest import copy_with_direction
+from .conftest import copy_with_direction, make_service
 
 PROTECTED = "Visit https://example.org/a?b=1, {name}, and pay 1,250.75 by 10:30."
 
@@ -31,10 +31,6 @@ def models(exports: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("directions")
     directions = ("en-de", "de-fr", "fr-en", "fr-es", "de-en")
     return {direction: copy_with_direction(exports[0], folder, direction) for direction in directions}
-
-
-def make_service(folders: list[Path], **options: Any) -> TranslationService:
-    return TranslationService(folders, threads=1, on_batch=lambda name, sentences: None, **options)
 
 
 def make_client(service: TranslationService) -> TestClient:
