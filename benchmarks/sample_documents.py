@@ -33,10 +33,11 @@ so too. Snake_case, 2 * 3 and \\*escaped\\* &amp; entities stay; so do <https://
 > A quotation with ~~struck~~ text,
 > on two lines.
 
-1. First item
+1. First item[^note]
 2. Second item
    - [ ] An *inner* item
      that goes on
+   - [x] A finished task
 
 | Name | Meaning of \\| it |
 |:-----|----:|
@@ -53,6 +54,10 @@ print("Code is not translated")
 <div class="note">HTML blocks are not translated.</div>
 
 [the notes]: https://example.org/notes 'Notes'
+
+[^note]: The text of a footnote.
+[^2]: Another one, on the
+    next line.
 """.replace("{spaces}", "  ")
 HTML = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>A title</title><style>p { color: red }</style></head>

@@ -23,7 +23,7 @@ from dragoman.corpus import csv_format, gettext_catalogs, language_codes, langua
 from dragoman.corpus.cleaning import Cleaner
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.decoding import text_input
+from dragoman.decoding import protected_spans, text_input
 from dragoman.decoding.alignment import AlignmentLink
 from dragoman.decoding.glossary import Glossary, make_glossary
 from dragoman.decoding.glossary_search import check_terms
@@ -35,7 +35,7 @@ from dragoman.documents.marked_text import MarkedText
 from dragoman.documents.tag_projection import project_tags
 from dragoman.documents.text_units import find_units
 from dragoman.errors import DragomanError
-from dragoman.serving import protected_spans, request_parsing
+from dragoman.serving import request_parsing
 from dragoman.serving.error_responses import ApiError
 from dragoman.serving.schemas import TranslateRequest
 from dragoman.settings import CleaningSettings

@@ -34,8 +34,16 @@ def test_a_file_with_spaces_in_its_name_is_still_a_file(model: Path, tmp_path: P
     assert done.stdout.count("\n") == 2
 
 
-@pytest.mark.parametrize("words", [["Hello"], ["missing.txt"], ["A sentence.", "missing.txt"]])
-def test_what_is_neither_a_file_nor_a_sentence_gets_two_remedies(model: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("words", [["Hi."], ["missing.txt"], ["A sentence.", "Hi."], ["Hi.", "A sentence."]])
+def test_what_is_neither_a_file_nor_a_sentence_is_named_with_two_remedies(model: Path, words: list[str]) -> None:
     done = run_command("translate", str(model), *words)
     assert done.returncode == 2
-    assert "check the path, or pipe text in" in done.stderr
+    [named] = [word for word in words if " " not in word]
+    assert f"There is no file {named}: check the path, or pipe text in" in " ".join(done.stderr.split())
+
+
+def test_a_file_and_a_sentence_are_translated_separately(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "news").write_text("One.\n")
+    done = run_command("translate", str(model), "A sentence.", "news", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "news is a file, but 'A sentence.' is a sentence" in " ".join(done.stderr.split())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.corpus.csv_format import DELIMITERS, csv_layout, read_csv
+from dragoman.corpus.csv_format import DELIMITERS, csv_layout, languages_in_header, read_csv
 from dragoman.corpus.sources import Languages
 from dragoman.errors import CorpusError
 
@@ -50,6 +50,20 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     path = save(tmp_path, "id;de;note;en\n1;Guten Morgen;x;Good morning\n")
     assert read(path) == [("Good morning", "Guten Morgen")]
     assert read(path, Languages("de", "en")) == [("Guten Morgen", "Good morning")]
+
+
+@pytest.mark.parametrize(
+    ("header", "languages"),
+    [
+        ("id;en;de", ("en", "de")), ("Nr;de;en_GB", ("de", "en-gb")), ("id;no;note;fr;en", ("fr", "en")),
+        ("id;en", ("id", "en")), ("en;no", ("en", "no")), ("id;en;de;fr", None), ("id;en;no", None), ("id;note", None),
+    ],
+)  # fmt: skip
+def test_two_languages_of_the_header_are_those_of_the_file(
+    header: str, languages: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    path = save(tmp_path, f"{header}\n{';'.join('x' * len(header.split(';')))}\n")
+    assert languages_in_header(path, None) == languages
 
 
 def test_another_encoding_is_converted(tmp_path: Path) -> None:

@@ -44,6 +44,16 @@ def test_several_documents_go_into_a_folder_with_the_language_in_their_names(mod
     assert 'print("Code is not translated")' in (made / "notes.de.md").read_text()
 
 
+def test_a_catalog_keeps_its_placeholders_and_counts_each_term_once(model: str, tmp_path: Path) -> None:
+    (tmp_path / "a.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "%d teacher reads {title}"\nmsgstr ""\n')
+    (tmp_path / "terms.tsv").write_text("teacher\tXylophon\n")
+    result = run_command("translate", model, "a.po", "--out", "b.po", "--glossary", "terms.tsv", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Glossary: 1 of 1 terms" in result.stderr
+    entry = (tmp_path / "b.po").read_text().rpartition("msgstr ")[2]
+    assert all(part in entry for part in ("%d", "{title}", "Xylophon"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

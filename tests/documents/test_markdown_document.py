@@ -1,5 +1,7 @@
 """Markdown: text is translated, everything else of the source stays."""
 
+import re
+
 import pytest
 from benchmarks.documents import to_capitals
 from hypothesis import given, settings
@@ -26,7 +28,15 @@ def translated(source: str, *translations: str) -> str:
         ("Title\n=====\n", "TITLE\n=====\n"),
         ("> one\n> two\n", "> ONE\n> TWO\n"),
         ("1. one\n   two\n", "1. ONE\n   TWO\n"),
-        ("- [x] done\n", "- [X] DONE\n"),
+        ("- [ ] to do\n- [x] done\n* [X] *too*\n", "- [ ] TO DO\n- [x] DONE\n* [X] *TOO*\n"),
+        ("1. [ ]\n   to do\n2. [x]\n", "1. [ ]\n   TO DO\n2. [x]\n"),
+        ("[x] no task\n\n- a\n\n  [x] nor this\n", "[X] NO TASK\n\n- A\n\n  [X] NOR THIS\n"),
+        ("a term[^x1], *another*[^b]\n", "A TERM[^x1], *ANOTHER*[^b]\n"),
+        ("a[^x]\n\n[^x]: word\n", "A[^x]\n\n[^x]: WORD\n"),
+        ("[^x]: a note\nof lines\n[^y]: another[^x]\n", "[^x]: A NOTE\nOF LINES\n[^y]: ANOTHER[^x]\n"),
+        ("text\n[^x]:\n    a note\n", "TEXT\n[^x]:\n    A NOTE\n"),
+        ("> [^x]: a note\n", "> [^x]: A NOTE\n"),
+        ("- [^x]: a note\n- [^x] is b\n", "- [^x]: A NOTE\n- [^x] IS B\n"),
         ("a `code b` c\n", "A `code b` C\n"),
         ("see [the *text*](http://a.b/c_d 'title').\n", "SEE [THE *TEXT*](http://a.b/c_d 'title').\n"),
         ("an ![image of](a.png) it\n", "AN ![IMAGE OF](a.png) IT\n"),
@@ -72,6 +82,10 @@ def test_a_paragraph_keeps_its_number_of_lines_at_most():
     assert translated("one two\nthree\n", "eins") == "eins\n"
 
 
+def test_footnotes_and_tasks_stay_whatever_a_model_writes():
+    assert translated("- [x] A term[^1].\n", "B [x] c[^2]") == "- [x] B \\[x\\] c\\[^2\\]\n"
+
+
 INLINE = st.sampled_from(
     ["word", "two words", " ", "*", "**", "_", "`", "``", "[", "]", "](", ")", "](a)", "![", "<b>", "</b>", "\\", "\n",
      "  \n", "&amp;", "|", "~~", "http://a", "<http://a>", "#", "> ", "- ", "1. ", "\n\n", "[a]: b\n", "\t", "'"]
@@ -94,3 +108,15 @@ def test_the_structure_of_any_text_stays_the_same(source):
         ]  # fmt: skip
 
     assert structure(rendered) == structure(source)
+
+
+MARKS = st.sampled_from(["word", " ", "\n", "\n\n", "- ", "[ ] ", "[x] ", "[^x]", "[^y]: ", "*", "> ", "    ", "](a)"])
+
+
+@given(st.lists(MARKS, max_size=20).map("".join))
+@settings(max_examples=300)
+def test_all_footnotes_of_any_text_stay(source):
+    document = parse_markdown(source.encode())
+    assert document.render(document.segments).decode() == source
+    marks = re.compile(r"\[\^[xy]\]:?(?!\()")
+    assert sorted(marks.findall(in_capitals(source))) == sorted(marks.findall(source))

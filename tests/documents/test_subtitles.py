@@ -24,7 +24,30 @@ def test_an_empty_translation_leaves_an_empty_cue():
 
 def test_lines_of_speakers_are_texts_of_their_own():
     document = parse_srt(CUE.format("- Who is there?\r\n<i>- Me.</i>").encode())
-    assert [segment.text for segment in document.segments] == ["- Who is there?", "- Me."]
+    assert [segment.text for segment in document.segments] == ["Who is there?", "Me."]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("- Who is there?\r\n- Only me.", "- WHO IS THERE?\r\n- ONLY ME."),
+        ("-Who?\r\n–  <b>Me</b>.\r\n{\\an8}<i>— The cat\r\nand I.</i>",
+         "-WHO?\r\n–  <b>ME</b>.\r\n{\\an8}<i>— THE CAT\r\nAND I.</i>"),
+        ("All:\r\n -- Well-known - yes.", "ALL:\r\n -- WELL-KNOWN - YES."),
+        ("Me,\r\n <i> - you.</i>", "ME,\r\n <i> - YOU.</i>"),
+        ("--> here", "-> HERE"),
+    ],
+)  # fmt: skip
+def test_dashes_of_speakers_are_not_translated(lines, expected):
+    document = parse_srt(CUE.format(lines).encode())
+    assert document.render([to_capitals(segment) for segment in document.segments]).decode() == CUE.format(expected)
+
+
+def test_a_dash_stays_in_front_if_the_tags_move():
+    document = parse_srt(CUE.format("<i>- Only</i> the cat").encode())
+    [segment] = document.segments
+    rendered = document.render([MarkedText("die Katze nur", (InlineTag(10, 13, segment.tags[0].key),))])
+    assert rendered.decode() == CUE.format("- die Katze <i>nur</i>")
 
 
 def test_tags_stay_around_their_words():

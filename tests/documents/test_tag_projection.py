@@ -91,6 +91,24 @@ def test_tags_are_put_around_the_words_that_translate_theirs(
     assert project(source, target, pairs) == expected
 
 
+@given(st.integers(0, 4), st.integers(1, 5))
+def test_a_tag_around_a_part_of_a_word_is_put_around_its_translation(start: int, length: int) -> None:
+    source = MarkedText("the man reads it", (InlineTag(0, 7, 0), InlineTag(8 + start, min(8 + start + length, 13), 1)))
+    # The model reads the end of the word as a token of its own, which says little, and the verb depends on its subject.
+    links = [
+        AlignmentLink(0, 3, 0, 3), AlignmentLink(4, 7, 4, 8), AlignmentLink(8, 12, 9, 14, 0.6),
+        AlignmentLink(12, 13, 9, 14, 0.02), AlignmentLink(4, 7, 9, 14, 0.3), AlignmentLink(14, 16, 15, 17),
+    ]  # fmt: skip
+    assert [(tag.start, tag.end) for tag in project_tags(source, "der Mann liest es", links).tags] == [(0, 8), (9, 14)]
+
+
+def test_tags_around_parts_of_one_word_share_the_words_of_its_translation() -> None:
+    source = MarkedText("sunflower", (InlineTag(0, 3, 0), InlineTag(3, 9, 1)))
+    links = [AlignmentLink(3, 9, 0, 5), AlignmentLink(0, 3, 10, 15)]
+    tags = {tag.key: (tag.start, tag.end) for tag in project_tags(source, "fleur du soleil", links).tags}
+    assert tags == {0: (9, 15), 1: (0, 5)}
+
+
 def test_a_tag_without_any_linked_word_stays_a_tag() -> None:
     assert project("a <b>red</b> book", "Buch", "2-0") in ("<b/>Buch", "Buch<b/>", "<b>Buch</b>")
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -43,8 +44,8 @@ def copy_with_direction(export: Path, folder: Path, direction: str) -> Path:
     return copy
 
 
-def make_service(exports: list[Path]) -> TranslationService:
-    return TranslationService(exports, threads=1, on_batch=lambda name, sentences: None)
+def make_service(exports: list[Path], **options: Any) -> TranslationService:
+    return TranslationService(exports, threads=1, on_batch=lambda name, sentences: None, **options)
 
 
 @pytest.fixture

@@ -118,6 +118,14 @@ def test_a_detected_language_that_no_model_translates_leaves_the_text_unchanged(
     assert "No model translates ru" in stated.json()["error"]
 
 
+@pytest.mark.parametrize("source", ["auto", "en", "es"])
+@pytest.mark.parametrize("text", ["Hi.", "The teacher reads a long book in the garden every evening."])
+def test_a_target_that_is_not_served_is_named(client: TestClient, source: str, text: str) -> None:
+    response = client.post("/translate", json={"q": text, "source": source, "target": "es"})
+    assert response.status_code == 400
+    assert response.json()["error"].startswith("No model translates into es: choose one of en to de")
+
+
 def test_no_text_of_a_list_fails_the_others(client: TestClient) -> None:
     texts = [LINES[0], GERMAN, RUSSIAN, "Hi.", "42", "", "\n"]
     response = translate(client, texts, source="auto")

@@ -1,6 +1,7 @@
 """Files translated through LibreTranslate's endpoints."""
 
 import asyncio
+import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from dragoman.decoding.glossary import GlossaryFile
 from dragoman.serving.api_keys import ApiKeys, create_api_key
 from dragoman.serving.app import make_app
 from dragoman.serving.limits import Limits
@@ -40,6 +42,40 @@ def test_a_file_is_translated_and_downloaded(client: TestClient) -> None:
         assert response.text == translate(client, TEXT)["translatedText"]
         assert response.headers["content-disposition"] == 'attachment; filename="letter_de.txt"'
         assert response.headers["content-type"] == "text/plain; charset=utf-8"
+
+
+def test_terms_of_a_request_come_out_in_its_file_and_are_reported(client: TestClient) -> None:
+    word = next(word for word in LINES[0].split() if word.isalpha() and word.islower())
+    page = f"<p title='zebra'>{LINES[0]}</p><p>{LINES[0]}</p>"
+    data = {"source": "en", "target": "de", "glossary": json.dumps({word: "Xylophon", "zebra": "Zebra"})}
+    response = client.post("/translate_file", files={"file": ("a.html", page.encode())}, data=data).json()
+    assert response["glossary"] == {"applied": [{"source": word, "target": "Xylophon"}], "missing": []}
+    assert client.get(urlsplit(response["translatedFileUrl"]).path).text.count("Xylophon") == 2
+
+
+@pytest.mark.parametrize("glossary", ["{", "[1]", '{"dog": ""}', '{"dog": 3}'])
+def test_an_invalid_glossary_for_a_file_is_refused(client: TestClient, glossary: str) -> None:
+    data = {"source": "en", "target": "de", "glossary": glossary}
+    response = client.post("/translate_file", files={"file": ("a.txt", b"A dog.")}, data=data)
+    assert response.status_code == 400
+    assert "glossary" in response.json()["error"]
+
+
+def test_a_glossary_in_the_query_of_file_is_refused(client: TestClient) -> None:
+    response = client.post("/file?name=a.txt&source=en&target=de&glossary={}", content=b"A dog.")
+    assert response.status_code == 400
+    assert "/file takes no glossary" in response.json()["error"]
+
+
+def test_the_progress_of_a_file_ends_with_the_terms_of_the_glossary(exports: list[Path], tmp_path: Path) -> None:
+    word = next(word for word in LINES[0].split() if word.isalpha() and word.islower())
+    (tmp_path / "terms.tsv").write_text(f"{word}\tXylophon\n")
+    service = make_service(exports[:1], glossaries=[GlossaryFile(tmp_path / "terms.tsv")])
+    with TestClient(make_app(service, Limits(), None, Metrics()), base_url=URL) as client:
+        headers = {"accept": "application/x-ndjson"}
+        response = client.post("/file?name=a.txt&source=en&target=de", content=LINES[0].encode(), headers=headers)
+    last = json.loads(response.text.splitlines()[-1])
+    assert last["glossary"] == {"applied": [{"source": word, "target": "Xylophon"}], "missing": []}
 
 
 def test_the_language_of_a_file_is_detected(client: TestClient) -> None:

@@ -20,7 +20,7 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.translation_service import TranslationService, UnknownDirectionError
 
 from ..models import LINES
-from .conftest import copy_with_direction
+from .conftest import copy_with_direction, make_service
 
 PROTECTED = "Visit https://example.org/a?b=1, {name}, and pay 1,250.75 by 10:30."
 
@@ -31,10 +31,6 @@ def models(exports: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("directions")
     directions = ("en-de", "de-fr", "fr-en", "fr-es", "de-en")
     return {direction: copy_with_direction(exports[0], folder, direction) for direction in directions}
-
-
-def make_service(folders: list[Path], **options: Any) -> TranslationService:
-    return TranslationService(folders, threads=1, on_batch=lambda name, sentences: None, **options)
 
 
 def make_client(service: TranslationService) -> TestClient:
@@ -132,6 +128,15 @@ def test_a_stream_reports_terms_at_its_end(client: TestClient) -> None:
     fields = {"q": LINES[0], "source": "en", "target": "de", "glossary": {word: "Xylophon"}}
     *_, end = map(json.loads, client.post("/stream", json=fields).text.splitlines())
     assert end["glossary"]["applied"] == [{"source": word, "target": "Xylophon"}]
+
+
+def test_terms_of_html_are_those_of_its_visible_text(client: TestClient) -> None:
+    first, second = LINES[0].split()[-2:]
+    term = f"{first} {second.strip('.')}"
+    page = f"<p>{LINES[0].replace(first, f'<b>{first}</b>')} <a title='zebra'>The sea.</a> <code>horse</code></p>"
+    glossary = {term: "Xylophon", "zebra": "Zebra", "horse": "Pferd", "title": "Titel"}
+    answer = translate(client, page, "de", format="html", glossary=glossary)
+    assert answer["glossary"] == {"applied": [{"source": term, "target": "Xylophon"}], "missing": []}
 
 
 def test_a_form_sends_its_glossary_as_json(client: TestClient) -> None:

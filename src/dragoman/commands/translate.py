@@ -77,7 +77,7 @@ def translate(
     files, overrides = split_settings(arguments or [])
     sentences = files if out is None and all(map(_is_sentence, files)) else []
     if out is None:
-        _check_text_files(() if sentences else files)
+        _check_texts(() if sentences else files)
     elif n_best > 1 or scores or as_json:
         raise DragomanError("--n-best, --scores and --json have no effect on documents: leave them out.")
     else:
@@ -114,9 +114,12 @@ def _exists(argument: str) -> bool:
         return False
 
 
-def _check_text_files(files: Sequence[str]) -> None:
+def _check_texts(arguments: Sequence[str]) -> None:
+    """Find what is wrong with arguments that are not all sentences: there may be one file, and nothing else."""
     from dragoman.documents.formats import FORMATS
 
+    sentences = [argument for argument in arguments if _is_sentence(argument)]
+    files = [argument for argument in arguments if argument not in sentences]
     for file in files:
         if file != "-" and not _exists(file):
             raise DragomanError(
@@ -125,6 +128,8 @@ def _check_text_files(files: Sequence[str]) -> None:
         known = FORMATS.get(Path(file).suffix[1:].lower())
         if known is not None and known.is_package:
             raise DragomanError(f"{file} is a document, not lines of text: add --out FILE.")
+    if sentences:
+        raise DragomanError(f"{files[0]} is a file, but {sentences[0]!r} is a sentence: translate them separately.")
     if len(files) > 1:
         raise DragomanError(f"translate takes one file, not {len(files)}: join them with cat and pipe the result in.")
 

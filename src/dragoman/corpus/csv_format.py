@@ -19,6 +19,8 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 CHECKED_ROWS = 100
 """Rows from which the delimiter is recognised."""
 _SIDE_NAMES = (("source", "src", "original", "source text"), ("target", "tgt", "trg", "translation", "target text"))
+_AMBIGUOUS_NAMES = frozenset({"id", "nr", "no"})
+"""Usual names of columns with numbers that are language codes, too: Indonesian, South Ndebele, Norwegian."""
 _COLUMN_CODE = re.compile("[a-z]{2}(?:-[a-z]{2})?")
 
 Row = tuple[int, list[str]]
@@ -68,10 +70,13 @@ def csv_layout(path: Path, languages: Languages, encoding: str | None) -> CsvLay
 
 
 def languages_in_header(path: Path, encoding: str | None) -> tuple[str, str] | None:
-    """The two language codes among the names of the columns, if there are exactly two."""
+    """The two language codes among the names of the columns, if there are exactly two. Of more, usual names of columns
+    with numbers do not count."""
     head = list(islice(_lines(path, encoding), CHECKED_ROWS))
     _, first = next(_rows(iter(head), _find_delimiter(head), path), (1, []))
     codes = [name for name in _normalized(first) if _is_column_of_language(name)]
+    if len(codes) > 2:
+        codes = [code for code in codes if code not in _AMBIGUOUS_NAMES]
     return (codes[0], codes[1]) if len(codes) == 2 and codes[0] != codes[1] else None
 
 

@@ -139,10 +139,14 @@ class GlossaryTranslator(LineTranslator):
     def translate_scored(self, lines: Sequence[str], n_best: int = 1) -> list[Translation]:
         translations = super().translate_scored(lines, n_best)
         for line, translation in zip(lines, translations, strict=True):
-            check = check_terms(line, translation.text, self._glossary)
-            self.applied.update(check.applied)
-            self.missing.update(check.missing)
+            self.count_terms(line, translation.text)
         return translations
+
+    def count_terms(self, text: str, translation: str) -> None:
+        """Count the terms of a text by whether its translation contains them."""
+        check = check_terms(text, translation, self._glossary)
+        self.applied.update(check.applied)
+        self.missing.update(check.missing)
 
 
 def check_terms(text: str, translation: str, glossary: Glossary) -> TermCheck:

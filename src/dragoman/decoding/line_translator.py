@@ -129,6 +129,10 @@ class LineTranslator(ABC):
         """Translations with scores and up to `n_best - 1` alternatives each."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines: pass a list, as in translate([text]).")
+        return self.find_translations(lines, n_best)
+
+    def find_translations(self, lines: Sequence[str], n_best: int) -> list[Translation]:
+        """The same for lines of which not every translation is used: terms of a glossary are not counted."""
         encoded = self.encode_lines(lines)
         found = self.search_lines(encoded, n_best)
         return [self.join(*line) for line in zip(encoded.segments, found, strict=True)]

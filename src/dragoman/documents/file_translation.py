@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.corpus.sources import Languages
+from dragoman.decoding.glossary_search import GlossaryTranslator
 from dragoman.decoding.line_translator import LineTranslator
 from dragoman.documents.document import UnreadableError
 from dragoman.documents.formats import extension_of, parse
@@ -61,6 +62,9 @@ def _translate_file(translator: LineTranslator, file: str, languages: Languages,
     while len(translations) < len(document.segments):
         block = document.segments[len(translations) : len(translations) + BLOCK_SEGMENTS]
         translations += translate_marked(translator, block)
+        if isinstance(translator, GlossaryTranslator):
+            for segment, translation in zip(block, translations[-len(block) :], strict=True):
+                translator.count_terms(segment.text, translation.text)
         progress(f"Translating {Path(file).name}", len(translations), len(document.segments))
     return document.render(translations)
 

@@ -1,4 +1,4 @@
-"""Markdown (CommonMark, with tables and strikethrough).
+"""Markdown (CommonMark, with tables, strikethrough, task lists and footnotes).
 
 markdown-it-py finds blocks and inline elements. It states the lines of a block, but not the places of its elements, so
 these are followed through the source. Only text is changed; code, addresses, HTML, front matter and the rest of each
@@ -18,6 +18,7 @@ from markdown_it.token import Token
 from dragoman.documents.document import Document, decode_text, has_words
 from dragoman.documents.inline_tree import InlineBuilder, InlineText, write_inline
 from dragoman.documents.line_wrapping import wrap_evenly
+from dragoman.documents.markdown_parser import FOOTNOTE, make_parser
 from dragoman.documents.marked_text import MarkedText
 from dragoman.text_lines import split_lines
 
@@ -155,7 +156,7 @@ class _BlockReader:
 
     def read(self) -> Iterator[_Block]:
         first = _front_matter_lines(self._lines)
-        markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
+        markdown = make_parser()
         environment: dict[str, Any] = {}
         kind = ""
         row, cell_end = -1, 0
@@ -247,6 +248,7 @@ class _InlineReader:
             "text": self._read_text, "text_special": self._read_escaped, "softbreak": self._read_soft_break,
             "hardbreak": self._read_hard_break, "code_inline": self._read_code, "html_inline": self._read_html,
             "image": self._read_image, "link_open": self._open_link, "link_close": self._close_link,
+            FOOTNOTE: self._read_footnote,
         }  # fmt: skip
         is_autolink = False
         for token in tokens:
@@ -326,6 +328,9 @@ class _InlineReader:
             self._builder.close(f"<{tag[2].lower()}>", raw)
         else:
             self._builder.open(f"<{tag[2].lower()}>", raw)
+
+    def _read_footnote(self, token: Token) -> None:
+        self._builder.add_single(self._take(token.markup))
 
     def _read_image(self, token: Token) -> None:
         start = self._position

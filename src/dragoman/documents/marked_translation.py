@@ -11,6 +11,7 @@ from dragoman.decoding.alignment import AlignmentLink, align
 from dragoman.decoding.line_translator import LineTranslator
 from dragoman.decoding.sentence_splitting import Segment, split_sentences
 from dragoman.documents.marked_text import MarkedText
+from dragoman.documents.protected_sentence import ModelRequest, ProtectedSentence, Request
 from dragoman.documents.tag_projection import project_tags
 
 SentenceLinks = Mapping[tuple[str, str], Sequence[AlignmentLink]]
@@ -18,10 +19,10 @@ SentenceLinks = Mapping[tuple[str, str], Sequence[AlignmentLink]]
 
 
 def translate_marked(translator: LineTranslator, texts: Sequence[MarkedText]) -> list[MarkedText]:
-    """Translate texts, keeping their whitespace and their tags around the right words."""
+    """Translate texts, keeping their whitespace, their protected spans, and their tags around the right words."""
     segments = [split_sentences(text.text) for text in texts]
     sentences = list(dict.fromkeys(part.text for parts in segments for part in parts))
-    found = dict(zip(sentences, translator.translate(sentences), strict=True))
+    found = dict(zip(sentences, _translate_sentences(translator, sentences), strict=True))
     pairs = {
         (sentence, found[sentence]): None
         for text, parts in zip(texts, segments, strict=True)
@@ -32,6 +33,34 @@ def translate_marked(translator: LineTranslator, texts: Sequence[MarkedText]) ->
         join_sentences(text, parts, [found[part.text] for part in parts], links)
         for text, parts in zip(texts, segments, strict=True)
     ]
+
+
+def _translate_sentences(translator: LineTranslator, sentences: Sequence[str]) -> list[str]:
+    """Translate sentences, keeping their protected spans: the model gets all requests of a step together."""
+    protected = [ProtectedSentence(sentence) for sentence in sentences]
+    while requests := list(dict.fromkeys(each.request for each in protected if each.request)):
+        answers = _answer(translator, requests)
+        for each in protected:
+            if each.request:
+                each.answer(answers[each.request])
+    return [each.translation for each in protected]
+
+
+def _answer(translator: LineTranslator, requests: Sequence[Request]) -> dict[Request, list[MarkedText]]:
+    """Translations of each request, best first."""
+    answers: dict[Request, list[MarkedText]] = {}
+    for with_alternatives in (False, True):
+        n_best = translator.options.beam if with_alternatives else 1
+        asked = [
+            each for each in requests if isinstance(each, ModelRequest) and each.with_alternatives == with_alternatives
+        ]
+        found = translator.find_translations([each.text for each in asked], n_best)
+        for request, translation in zip(asked, found, strict=True):
+            answers[request] = [MarkedText(candidate.text) for candidate in translation.candidates(n_best)]
+    marked = [each for each in requests if isinstance(each, MarkedText)]
+    if marked:
+        answers |= {text: [new] for text, new in zip(marked, translate_marked(translator, marked), strict=True)}
+    return answers
 
 
 def sentences_with_tags(text: MarkedText, segments: Sequence[Segment]) -> list[str]:

@@ -17,7 +17,8 @@ _TIMING = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\n]*")
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[a-zA-Z]*+)[^<>\n]*+>|\{\\[^{}\n]*+\}")
 # Short ones: `html` refuses to read numbers of thousands of digits.
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
-_DASH = re.compile(r"\s*[-–—]")
+_LEADING_TAGS = re.compile(rf"(?:[ \t]*+(?:{_TAG.pattern}))*+")
+_DASH = re.compile(r"[ \t]*[-–—]++(?!>)[ \t]*")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class _CueText:
 
     first: int
     lines: int
+    dash: str
+    """The mark of a speaker before the text, with the spaces around it, if there is one."""
+    is_dash_in_tags: bool
     inline: InlineText
     tags: dict[int, tuple[str, str]]
     """For each key the tag, and the one that closes it or nothing."""
@@ -33,7 +37,10 @@ class _CueText:
     def render(self, translation: MarkedText, is_vtt: bool) -> list[str]:
         wrapped = MarkedText(wrap_evenly(translation.text, self.lines), translation.tags)
         written = write_inline(self.inline.nest(wrapped), self.tags, _escape_vtt if is_vtt else _escape_srt)
-        return split_lines(written) or [""]  # A model may write nothing; the cue stays.
+        start = _leading_tags_end(written) if self.is_dash_in_tags else 0
+        return split_lines(written[:start] + self.dash + written[start:]) or [
+            ""
+        ]  # A model may write nothing; the cue stays.
 
 
 def parse_srt(content: bytes) -> Document:
@@ -86,13 +93,22 @@ def _cue_lines(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 def _read_cue(lines: Sequence[str], first: int, is_vtt: bool) -> Iterator[_CueText]:
     """The text of a cue, or one text for each speaker if lines begin with dashes."""
-    starts = [place for place, line in enumerate(lines) if place == 0 or _DASH.match(_TAG.sub("", line))]
+    starts = [place for place, line in enumerate(lines) if place == 0 or _DASH.match(line, _leading_tags_end(line))]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         text = "\n".join(lines[start:end])
-        builder = _read_tags(text, is_vtt)
+        tags_end = _leading_tags_end(text)
+        match = _DASH.match(text, tags_end)
+        dash = match.group() if match else ""
+        builder = _read_tags(text[:tags_end] + text[tags_end + len(dash) :], is_vtt)
         inline = builder.flatten()
         if has_words(inline.marked.text):
-            yield _CueText(first + start, end - start, inline, builder.tags)
+            yield _CueText(first + start, end - start, dash, tags_end > 0, inline, builder.tags)
+
+
+def _leading_tags_end(line: str) -> int:
+    tags = _LEADING_TAGS.match(line)
+    assert tags is not None  # There may be none.
+    return tags.end()
 
 
 def _read_tags(text: str, is_vtt: bool) -> InlineBuilder:

@@ -84,7 +84,7 @@ class _UnitAlignment:
         self.source_units = find_units(source.text)
         self.units = find_units(translation)
         points = self._link_units(links)
-        self._split_equal_words(source, translation, points)
+        self._split_words = self._split_equal_words(source, translation, points)
         self._starts = [start for start, _ in self.units]
         self._totals = [sum(weight for _, weight in unit_points) for unit_points in points]
         self._points = sorted(
@@ -110,8 +110,13 @@ class _UnitAlignment:
                 unit += 1
         return points
 
-    def _split_equal_words(self, source: MarkedText, translation: str, points: list[list[tuple[float, float]]]) -> None:
-        """Replace units that equal a source word with a tag inside, as in H<sub>2</sub>O, by their characters."""
+    def _split_equal_words(
+        self, source: MarkedText, translation: str, points: list[list[tuple[float, float]]]
+    ) -> frozenset[int]:
+        """Replace units that equal a source word with a tag inside, as in H<sub>2</sub>O, by their characters.
+
+        Returns the starts of these source words.
+        """
         borders = sorted({border for tag in source.tags for border in (tag.start, tag.end)})
         equal: dict[str, list[int]] = {}
         for unit, (start, end) in enumerate(self.units):
@@ -129,6 +134,7 @@ class _UnitAlignment:
             graphemes = find_graphemes(translation, start, end)
             self.units[unit : unit + 1] = graphemes
             points[unit : unit + 1] = [[(split[unit] + first - start, 1.0)] for first, _ in graphemes]
+        return frozenset(split.values())
 
     def units_in(self, span: Span) -> tuple[int, int]:
         """First unit in a span, and the first behind it."""
@@ -143,10 +149,13 @@ class _UnitAlignment:
         return {unit: weight / self._totals[unit] for unit, weight in sums.items() if weight}
 
     def whole_words(self, start: int, end: int) -> Span:
-        """A part of the source, with the rest of the words at its ends."""
+        """A part of the source, with the rest of the words at its ends, unless they are split in the translation."""
         first = max(bisect_left(self.source_units, (start + 1,)) - 1, 0)
         last = bisect_left(self.source_units, (end,)) - 1
-        return min(start, self.source_units[first][0]), max(end, self.source_units[last][1])
+        first_start, last_start, last_end = self.source_units[first][0], *self.source_units[last]
+        if first_start not in self._split_words:
+            start = min(start, first_start)
+        return start, end if last_start in self._split_words else max(end, last_end)
 
     def most_linked(self, shares: dict[int, float]) -> int:
         return max(shares, key=lambda unit: (shares[unit] * self.values[unit], -unit))
@@ -176,15 +185,17 @@ def _place_side_by_side(
     children: Sequence[_TagNode], alignment: _UnitAlignment, first: int, last: int
 ) -> dict[int, Span]:
     """Spans of tags by key; a tag to which no unit belongs is left out."""
-    owners: dict[int, tuple[float, int]] = {}
+    owners: dict[int, tuple[float, float, int]] = {}
     for child in children:
-        shares = alignment.shares(child.start, child.end, first, last)
-        # A tag within a word has no links of its own: it takes those of the word.
-        shares = shares or alignment.shares(*alignment.whole_words(child.start, child.end), first, last)
+        # A tag around a part of a word has few links of its own, or none: it takes those of the word. Its own ones
+        # decide between the tags of one word.
+        shares = alignment.shares(*alignment.whole_words(child.start, child.end), first, last)
+        own = alignment.shares(child.start, child.end, first, last)
         for unit, share in shares.items():
-            owners[unit] = max(owners.get(unit, (0.0, child.key)), (share, child.key), key=lambda owner: owner[0])
+            claim = share, own.get(unit, 0.0), child.key
+            owners[unit] = max(owners.get(unit, claim), claim, key=lambda owner: owner[:2])
     ranges: dict[int, list[tuple[float, int, int]]] = {}
-    for key, run in groupby(sorted(owners), key=lambda unit: owners[unit][1]):
+    for key, run in groupby(sorted(owners), key=lambda unit: owners[unit][2]):
         ranges.setdefault(key, []).append(_best_range([(unit, owners[unit][0]) for unit in run], alignment))
     best = {key: max(found, key=lambda scored: scored[0]) for key, found in ranges.items()}
     return {key: (alignment.units[begin][0], alignment.units[end][1]) for key, (_, begin, end) in best.items()}

@@ -1,10 +1,11 @@
 """Admission of requests: access, length, and a model with room in its queue."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from starlette.requests import Request
 
 from dragoman.corpus.language_codes import same_language
+from dragoman.errors import DragomanError
 from dragoman.serving.access_control import AccessControl
 from dragoman.serving.api_keys import ApiKeys
 from dragoman.serving.error_responses import RETRY_AFTER_S, ApiError
@@ -52,9 +53,15 @@ class Admission:
             )
 
     def select_model(
-        self, language: TextLanguage, target: str, name: str | None, characters: int
+        self,
+        language: TextLanguage,
+        target: str,
+        name: str | None,
+        characters: int,
+        terms: Mapping[str, str] | None = None,
     ) -> ServedModel | None:
-        """Find the model for a text, check that its queue has room, and count the characters.
+        """Find the model for a text, with the terms of the request, check that its queue has room, and count the
+        characters.
 
         None means that the text stays as it is: it is in the target language already, or in a language that was
         detected, but that no model translates.
@@ -65,6 +72,11 @@ class Admission:
             if self._stays_unchanged(language, target):
                 return None
             raise ApiError(400, str(error)) from None
+        if terms:
+            try:
+                model = model.with_terms(terms)
+            except DragomanError as error:
+                raise ApiError(400, f"Invalid request: {error}") from None
         if model.batcher.queue_length >= self._limits.max_waiting:
             raise ApiError(503, "The queue is full: try again in a moment.", RETRY_AFTER_S)
         self._metrics.characters.labels(model.name).inc(characters)

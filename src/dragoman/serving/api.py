@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,6 @@ from dragoman.corpus.language_detection import LanguageGuess
 from dragoman.decoding.glossary_search import TermCheck, check_terms
 from dragoman.documents.html_document import HtmlDocument, visible_text
 from dragoman.documents.marked_text import MarkedText
-from dragoman.errors import DragomanError
 from dragoman.serving.admission import Admission
 from dragoman.serving.disconnects import cancel_on_disconnect
 from dragoman.serving.error_responses import ApiError
@@ -53,13 +52,12 @@ class Api:
         texts = [fields.q] if isinstance(fields.q, str) else fields.q
         self._admission.check_length(sum(map(len, texts)))
         is_html = fields.format == "html"
-        samples = [await self._service.run_on_text(visible_text, text) for text in texts] if is_html else texts
-        languages = await self._source_languages.find(samples, fields.source, fields.target)
+        visible_texts = await self._visible_texts(texts, is_html)
+        languages = await self._source_languages.find(visible_texts, fields.source, fields.target)
         models = [
-            self._admission.select_model(language, fields.target, fields.model, len(text))
+            self._admission.select_model(language, fields.target, fields.model, len(text), fields.glossary)
             for text, language in zip(texts, languages, strict=True)
         ]
-        models = [model and _with_terms(model, fields.glossary) for model in models]
         results = await cancel_on_disconnect(
             request,
             asyncio.gather(
@@ -79,12 +77,17 @@ class Api:
         if any(model and model.via for model in models):
             response["via"] = _list_or_first([model and model.via for model in models], is_list)
         if any(model and model.glossary for model in models):
+            translations = await self._visible_texts([text for text, _ in results], is_html)
             checks = [
                 await self._check_terms(model, text, translation)
-                for model, text, (translation, _) in zip(models, texts, results, strict=True)
+                for model, text, translation in zip(models, visible_texts, translations, strict=True)
             ]
             response["glossary"] = _list_or_first(checks, is_list)
         return JSONResponse(response)
+
+    async def _visible_texts(self, texts: list[str], is_html: bool) -> list[str]:
+        """Texts without markup."""
+        return [await self._service.run_on_text(visible_text, text) for text in texts] if is_html else texts
 
     async def _check_terms(self, model: ServedModel | None, text: str, translation: str) -> dict[str, Any]:
         """The terms of a text that its translation contains, and those that it lacks."""
@@ -129,12 +132,11 @@ class Api:
         self._admission.check_access(request, fields.api_key)
         self._admission.check_length(len(fields.q))
         [language] = await self._source_languages.find([fields.q], fields.source, fields.target)
-        model = self._admission.select_model(language, fields.target, fields.model, len(fields.q))
+        model = self._admission.select_model(language, fields.target, fields.model, len(fields.q), fields.glossary)
         if model is None:
             name = language_detection.language_name(language.code)
             raise ApiError(400, f"No model translates {name} to {fields.target}: choose other languages.")
         detected = _in_percent(language.detected) if language.detected else None
-        model = _with_terms(model, fields.glossary)
         header = {
             **{"model": model.name, "source": model.source, "target": model.target, "via": model.via},
             "detected": detected,
@@ -184,15 +186,6 @@ class Api:
         except StoreFullError as error:
             raise ApiError(503, str(error)) from None
         return JSONResponse({"success": True})
-
-
-def _with_terms(model: ServedModel, terms: Mapping[str, str]) -> ServedModel:
-    if not terms:
-        return model
-    try:
-        return model.with_terms(terms)
-    except DragomanError as error:
-        raise ApiError(400, f"Invalid request: {error}") from None
 
 
 def _list_or_first(items: list[Any], is_list: bool) -> Any:

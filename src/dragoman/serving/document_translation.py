@@ -2,10 +2,13 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from dragoman.corpus.sources import Languages
+from dragoman.decoding.glossary import Glossary
+from dragoman.decoding.glossary_search import TermCheck, check_terms
 from dragoman.documents.document import Document, UnreadableError
 from dragoman.documents.formats import parse
 from dragoman.documents.marked_text import MarkedText
@@ -17,6 +20,18 @@ Result = TypeVar("Result")
 MAX_QUEUED_SEGMENTS = 16
 """Segments of a document that are translated at a time: enough to fill batches, and others are not delayed."""
 PROGRESS_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True)
+class TranslatedDocument:
+    content: bytes
+    terms: TermCheck | None = None
+    """Terms of the glossary in its texts, each once; None without a glossary."""
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The terms under the name that responses have for them."""
+        return {} if self.terms is None else {"glossary": asdict(self.terms)}
 
 
 class DocumentTranslator:
@@ -43,7 +58,7 @@ class DocumentTranslator:
         extension: str,
         languages: Languages,
         on_progress: Callable[[int, int], None] = lambda *_: None,
-    ) -> bytes:
+    ) -> TranslatedDocument:
         """The translated document; raises an UnreadableError if it cannot be parsed."""
         document = await self.parse(content, extension, languages)
         translations: list[MarkedText] = []
@@ -52,7 +67,10 @@ class DocumentTranslator:
         async for translation in run_in_order(work, MAX_QUEUED_SEGMENTS):
             translations.append(translation)
             on_progress(len(translations), len(document.segments))
-        return await self.run(document.render, translations)
+        terms = None
+        if model.glossary is not None:
+            terms = await self.run(_check_segments, document.segments, translations, model.glossary)
+        return TranslatedDocument(await self.run(document.render, translations), terms)
 
     async def stream(
         self, model: ServedModel, content: bytes, extension: str, languages: Languages
@@ -67,7 +85,8 @@ class DocumentTranslator:
         try:
             while not (await asyncio.wait([work], timeout=PROGRESS_INTERVAL_S))[0]:
                 yield dict(progress)
-            yield {"file": base64.b64encode(work.result()).decode()}
+            translated = work.result()
+            yield {"file": base64.b64encode(translated.content).decode(), **translated.report}
         except UnreadableError as error:
             yield {"error": str(error)}
         finally:
@@ -75,3 +94,13 @@ class DocumentTranslator:
 
     async def _translate_segment(self, model: ServedModel, segment: MarkedText) -> MarkedText:
         return (await self._service.translate_marked(model, segment))[0]
+
+
+def _check_segments(
+    segments: Sequence[MarkedText], translations: Sequence[MarkedText], glossary: Glossary
+) -> TermCheck:
+    pairs = zip(segments, translations, strict=True)
+    checks = [check_terms(segment.text, translation.text, glossary) for segment, translation in pairs]
+    applied = dict.fromkeys(term for check in checks for term in check.applied)
+    missing = dict.fromkeys(term for check in checks for term in check.missing)
+    return TermCheck(list(applied), list(missing))

@@ -1,6 +1,7 @@
 """Handlers that translate files: LibreTranslate's `/translate_file` and `/download_file`, and `/file`."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from dragoman.documents.document import UnreadableError
 from dragoman.documents.formats import FORMATS, extension_of
 from dragoman.serving.admission import Admission
 from dragoman.serving.disconnects import cancel_on_disconnect
-from dragoman.serving.document_translation import DocumentTranslator
+from dragoman.serving.document_translation import DocumentTranslator, TranslatedDocument
 from dragoman.serving.error_responses import ApiError
 from dragoman.serving.limits import Limits
 from dragoman.serving.request_parsing import Upload, read_body, read_upload
@@ -63,6 +64,8 @@ class FileApi:
         """
         name, source, target = (request.query_params.get(key, "") for key in ("name", "source", "target"))
         self._admission.check_access(request, request.query_params.get("api_key"))
+        if "glossary" in request.query_params:
+            raise ApiError(400, "Invalid request: /file takes no glossary: send the file to /translate_file.")
         limit = self._limits.max_document_bytes(_extension(name))
         upload = Upload(name, await read_body(request, limit, self._limits))
         selection = await self._select(upload, source, target, request.query_params.get("model"))
@@ -71,7 +74,7 @@ class FileApi:
             return StreamingResponse((_json_line(line) async for line in progress), media_type=JSON_LINES)
         translated = await cancel_on_disconnect(request, self._translate(upload, selection))
         headers = {"content-disposition": "attachment"}  # A browser must not show it as a page of this server.
-        return Response(translated, media_type=FORMATS[selection.extension].media_type, headers=headers)
+        return Response(translated.content, media_type=FORMATS[selection.extension].media_type, headers=headers)
 
     async def translate_file(self, request: Request) -> Response:
         """Translate the file of a multipart form; answers with an address to download the result from."""
@@ -79,12 +82,12 @@ class FileApi:
         self._admission.check_access(request, fields.api_key)
         if not upload.name:
             raise ApiError(400, "Invalid request: empty file: send the file with its name.")
-        selection = await self._select(upload, fields.source, fields.target, fields.model)
+        selection = await self._select(upload, fields.source, fields.target, fields.model, fields.glossary)
         translated = await cancel_on_disconnect(request, self._translate(upload, selection))
-        stored = await self._documents.run(write_unnamed, translated)
+        stored = await self._documents.run(write_unnamed, translated.content)
         media_type = FORMATS[selection.extension].media_type
         name = self._files.add(stored, translated_name(upload.name, fields.target), media_type)
-        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{name}"})
+        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{name}", **translated.report})
 
     async def download_file(self, request: Request) -> Response:
         file = self._files.find(request.path_params["name"])
@@ -93,7 +96,9 @@ class FileApi:
         headers = {"content-disposition": f'attachment; filename="{file.name}"', "cache-control": "no-store"}
         return Response(file.read(), media_type=file.media_type, headers=headers)
 
-    async def _select(self, upload: Upload, source: str, target: str, name: str | None) -> _Selection:
+    async def _select(
+        self, upload: Upload, source: str, target: str, name: str | None, terms: Mapping[str, str] | None = None
+    ) -> _Selection:
         """The format of a file, its languages, and the model for it."""
         extension = _extension(upload.name)
         limit = self._limits.max_document_bytes(extension)
@@ -103,7 +108,7 @@ class FileApi:
             language = await self._source_language(upload.content, extension, source, target)
         except UnreadableError as error:
             raise ApiError(400, str(error)) from None
-        model = self._admission.select_model(language, target, name, len(upload.content))
+        model = self._admission.select_model(language, target, name, len(upload.content), terms)
         return _Selection(extension, Languages(language.code, target), model)
 
     async def _source_language(self, content: bytes, extension: str, source: str, target: str) -> TextLanguage:
@@ -115,9 +120,9 @@ class FileApi:
         [language] = await self._source_languages.find([sample[:DETECTION_CHARACTERS]], source, target)
         return language
 
-    async def _translate(self, upload: Upload, selection: _Selection) -> bytes:
+    async def _translate(self, upload: Upload, selection: _Selection) -> TranslatedDocument:
         if selection.model is None:
-            return upload.content
+            return TranslatedDocument(upload.content)
         try:
             return await self._documents.translate(
                 selection.model, upload.content, selection.extension, selection.languages

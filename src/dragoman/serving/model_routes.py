@@ -78,5 +78,7 @@ def find_route(models: Sequence[ServedModel], source: str, target: str, name: st
         if name in (None, model.name):
             return model
     available = ", ".join(f"{model.source} to {model.target} ({model.name})" for model in models)
-    requested = f"{source} to {target}" + ("" if name is None else f" ({name})")
+    is_served_target = any(same_language(model.target, target) for model in models)
+    requested = f"{source} to {target}" if is_served_target else f"into {target}"
+    requested += "" if name is None else f" ({name})"
     raise UnknownDirectionError(f"No model translates {requested}: choose one of {available}.")

@@ -118,6 +118,8 @@ class FileRequest(_Request):
     """Language of the translation."""
     model: str | None = None
     """Model name, if several models translate this language pair."""
+    glossary: Terms = {}
+    """Required translations of terms, as `{term: translation}`. They come before those of the server's glossary."""
     api_key: ApiKey = None
     """API key, if the server requires one. It can also be sent as a bearer token."""
 
@@ -177,6 +179,8 @@ class SuggestResponse(_Response):
 class FileUrlResponse(_Response):
     translatedFileUrl: str  # noqa: N815 (LibreTranslate's name)
     """Address to download the translated file from, within half an hour."""
+    glossary: GlossaryResponse | None = None
+    """Terms of a glossary in the file, each once, if there is a glossary."""
 
 
 class LanguageChoice(_Response):

@@ -23,11 +23,10 @@ from dragoman.decoding.line_translator import (
     to_single_line,
 )
 from dragoman.decoding.sentence_splitting import Segment, split_sentences
-from dragoman.documents.html_document import HtmlDocument
 from dragoman.documents.marked_text import MarkedText
 from dragoman.documents.marked_translation import join_sentences, sentences_with_tags
+from dragoman.documents.protected_sentence import ProtectedSentence
 from dragoman.errors import DragomanError
-from dragoman.serving import protected_spans
 from dragoman.serving.model_routes import ServedModel, UnknownDirectionError, find_route, find_routes
 from dragoman.serving.ordered_tasks import run_in_order
 from dragoman.serving.request_batcher import RequestBatcher
@@ -206,42 +205,22 @@ class TranslationService:
         )
 
     async def _translate_sentence(self, model: ServedModel, sentence: str) -> _SentenceTranslation:
-        """The best translation that preserves all protected spans; translates around the spans if there is none."""
-        if not await self.run_on_text(protected_spans.has_translatable_text, sentence):
-            return _SentenceTranslation(sentence)
-        translation = await self._translate_unchecked(model, sentence)
-        changed = await self.run_on_text(protected_spans.changed_spans, sentence, translation.text)
-        if not changed:
-            return translation
-        for alternative in translation.alternatives:
-            if not await self.run_on_text(protected_spans.changed_spans, sentence, alternative):
-                return _SentenceTranslation(alternative)
-        if (text := await self._translate_tagged(model, sentence, changed)) is not None:
-            return _SentenceTranslation(text)
-        text = await self._translate_around(model, sentence, changed)
-        if await self.run_on_text(protected_spans.changed_spans, sentence, text):
-            text = await self._translate_around(model, sentence, protected_spans.find_all(sentence))
-        return _SentenceTranslation(text)
-
-    async def _translate_tagged(self, model: ServedModel, sentence: str, changed: Collection[str]) -> str | None:
-        """Translate a sentence with tags as HTML; None if it has none, or if that changes its protected spans."""
-        if not any(span.startswith("<") for span in changed):
-            return None
-        document = HtmlDocument(sentence)
-        texts = [(await self.translate_marked(model, segment))[0] for segment in document.segments]
-        text = document.render(texts)
-        return None if await self.run_on_text(protected_spans.changed_spans, sentence, text) else text
-
-    async def _translate_around(self, model: ServedModel, sentence: str, spans: Collection[str]) -> str:
-        """Translate the parts between protected spans separately, and copy the spans."""
-        parts = []
-        for part, is_protected in await self.run_on_text(protected_spans.split_at_spans, sentence, spans):
-            if is_protected or not protected_spans.has_translatable_text(part):
-                parts.append(part)
+        """The translation of a sentence, with its protected spans."""
+        protected = await self.run_on_text(ProtectedSentence, sentence)
+        found: dict[str, _SentenceTranslation] = {}
+        while protected.request is not None:
+            if isinstance(protected.request, MarkedText):
+                answer = await self.translate_marked(model, protected.request)
             else:
-                translation = await self._translate_unchecked(model, part)
-                parts.append(protected_spans.fit_to_source(translation.text, part))
-        return "".join(parts)
+                text = protected.request.text
+                if text not in found:
+                    found[text] = await self._translate_unchecked(model, text)
+                answer = [MarkedText(each) for each in (found[text].text, *found[text].alternatives)]
+            await self.run_on_text(lambda _, answer: protected.answer(answer), sentence, answer)
+        whole = found.get(sentence)
+        if whole is not None and whole.text == protected.translation:
+            return whole
+        return _SentenceTranslation(protected.translation)
 
     async def _translate_unchecked(self, model: ServedModel, sentence: str) -> _SentenceTranslation:
         """The translation of the model, or of two models in a row, with the terms of the glossary."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.serving.protected_spans import changed_spans, find_numbers, find_verbatim, fit_to_source, split_at_spans
+from dragoman.decoding.protected_spans import changed_spans, find_numbers, find_verbatim, fit_to_source, split_at_spans
 
 
 @pytest.mark.parametrize(
