@@ -38,9 +38,8 @@ class _CueText:
         wrapped = MarkedText(wrap_evenly(translation.text, self.lines), translation.tags)
         written = write_inline(self.inline.nest(wrapped), self.tags, _escape_vtt if is_vtt else _escape_srt)
         start = _leading_tags_end(written) if self.is_dash_in_tags else 0
-        return split_lines(written[:start] + self.dash + written[start:]) or [
-            ""
-        ]  # A model may write nothing; the cue stays.
+        lines = split_lines(written[:start] + self.dash + written[start:])
+        return lines or [""]  # A model may write nothing; the cue stays.
 
 
 def parse_srt(content: bytes) -> Document:
