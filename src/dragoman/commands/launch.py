@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dragoman.commands.next_commands import TRAINED, after_training, show_next_commands
+from dragoman.commands.next_commands import TRAINED, show_after_training
 from dragoman.commands.typer_app import (
     InterruptedByUserError,
     RemotePython,
@@ -79,7 +79,7 @@ def launch(
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted before any worker was started.") from None
     if reason in TRAINED:
-        show_next_commands(after_training(request.out), open_console(optional=True), f" on {request.machines[0].name}")
+        show_after_training(request.out, request.settings, f" on {request.machines[0].name}")
     if reason == "diverged":
         raise typer.Exit(1)
     if reason == "interrupted":
