@@ -69,6 +69,7 @@ def test_the_job_for_skypilot_is_sound():
     for script in (job["setup"], job["run"]):
         assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
     assert (ROOT / re.search(r"--constraint (\S+)", job["setup"])[1]).exists()
+    assert shlex.split(job["setup"])[-1] == ".[train]", "torchrun comes with torch"
     words = shlex.split(job["run"])
     given = parse(words[words.index("dragoman") + 1 :])
     [mount] = job["file_mounts"]
