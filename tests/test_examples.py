@@ -83,7 +83,7 @@ def test_the_script_for_spot_machines_is_sound():
     script = MACHINES / "spot.sh"
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
     assert os.access(script, os.X_OK)
-    assert f'"$code" != {EXIT_RESUMABLE}' in script.read_text()
+    assert f'"$code" = {EXIT_RESUMABLE}' in script.read_text()
 
 
 @pytest.mark.parametrize("unit", [ROOT / "examples" / "dragoman.service", MACHINES / "train.service"])
