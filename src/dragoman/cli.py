@@ -17,7 +17,6 @@ from dragoman.commands.demo import demo
 from dragoman.commands.distill import distill
 from dragoman.commands.doctor import doctor
 from dragoman.commands.export import export
-from dragoman.commands.extras import missing_extra
 from dragoman.commands.inspect import inspect
 from dragoman.commands.launch import launch
 from dragoman.commands.learning_curve import learning_curve
@@ -38,6 +37,7 @@ from dragoman.commands.typer_app import (
 )
 from dragoman.commands.watch import watch
 from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning, write_remedy
+from dragoman.extras import missing_extra
 
 EXIT_INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -1,6 +1,8 @@
-"""Commands in installations that lack an extra."""
+"""Commands and functions in installations that lack an extra."""
 
 import importlib.metadata
+import inspect
+import json
 import re
 import subprocess
 import sys
@@ -9,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import dragoman
 from dragoman import cli
-from dragoman.commands.extras import EXTRA_OF_MODULE, missing_extra
+from dragoman.corpus.dataset import DataSet
+from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
+from dragoman.extras import EXTRA_OF_MODULE, missing_extra
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
 ARGUMENTS = {
@@ -38,6 +43,35 @@ NEEDS = {
     "serve": {"serve", "watch"},
 }
 """Commands that need an extra whatever their arguments are."""
+WITHOUT_TRAINING = f"""
+import json, sys
+from pathlib import Path
+sys.modules |= dict.fromkeys({[module for module, extra in EXTRA_OF_MODULE.items() if extra == "train"]})
+import dragoman
+folder = Path(sys.argv[1])
+data, text, pairs, model = sys.argv[2], folder / "text.txt", folder / "pairs.tsv", folder / "model"
+def show(name, call):
+    try:
+        call()
+    except dragoman.DragomanError as error:
+        print(json.dumps([name, str(error)]))
+"""
+"""A script that calls functions as if the modules of training were not installed."""
+CALLS = {
+    "prepare": 'pairs, folder / "data", languages="en-de", score_with=model, workers=1',
+    "train": '"tiny", data, folder / "run"',
+    "learning_curve": '"tiny", data, folder / "runs"',
+    "load": "model",
+    "translate": 'model, "A line."',
+    "translate_files": 'model, [text], folder / "translated.txt"',
+    "score": "model, source=text, reference=text",
+    "compare": "model, model, source=text, reference=text",
+    "export": 'model, folder / "export"',
+    "report": "folder",
+    "synthesize": 'model, text, folder / "corpus"',
+    "distill": 'model, data, folder / "student"',
+}
+"""Arguments of the functions of the Python API, with a model that is not an export."""
 
 
 def run_without(extra: str, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -56,10 +90,28 @@ def test_a_command_whose_extra_is_missing_says_so_in_one_sentence(command: str, 
     remedy = f"pip install 'dragoman[{extra}]'"
     if command in NEEDS[extra]:
         assert done.returncode == cli.EXIT_USER_ERROR
-        assert re.fullmatch(r"error: This command needs \w+, which is not installed: run `.*`\.\n", done.stderr)
+        assert re.fullmatch(r"error: This needs \w+, which is not installed: run `.*`\.\n", done.stderr)
         assert remedy in done.stderr
     else:
         assert remedy not in done.stderr
+
+
+def test_a_function_whose_extra_is_missing_raises_an_error_with_the_remedy(tmp_path: Path, data: DataSet) -> None:
+    functions = {name for name in dragoman.__all__ if inspect.isfunction(getattr(dragoman, name))}
+    assert set(CALLS) == functions - {"no_progress"}
+    (tmp_path / "text.txt").write_text("A line.\n")
+    (tmp_path / "pairs.tsv").write_text("A line.\tEine Zeile.\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / DESCRIPTION_FILE).write_text("{}")
+    code = WITHOUT_TRAINING + "".join(f"show({name!r}, lambda: dragoman.{name}({CALLS[name]}))\n" for name in CALLS)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path, data.path], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    raised = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert set(raised) == functions - {"no_progress"}
+    remedy = "which is not installed: run `pip install 'dragoman[train]'`."
+    assert {name for name, message in raised.items() if remedy not in message} == {"report"}
 
 
 def test_a_missing_module_that_no_extra_installs_is_a_bug() -> None:
