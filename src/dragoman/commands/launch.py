@@ -67,9 +67,15 @@ def launch(
         raise DragomanError(
             "--workers is for a single machine: give the number of workers for each host, as in --hosts a:2,b:2."
         )
+    machines = parse_hosts(hosts)
+    if given["as_json"]:
+        raise DragomanError(
+            "launch has no --json: leave it out, and run "
+            f"`dragoman report {given['out']} --json` on {machines[0].name} afterwards."
+        )
     overrides = given["overrides"] or []
     request = LaunchRequest(
-        machines=parse_hosts(hosts), recipe=given["recipe"], data=list(map(str, given["data"])), out=given["out"],
+        machines=machines, recipe=given["recipe"], data=list(map(str, given["data"])), out=given["out"],
         overrides=overrides, settings=resolve(given["recipe"], overrides).settings, push=push,
         also_evaluate=given["also_evaluate"] or [], elastic=elastic, start=given["start"],
     )  # fmt: skip
