@@ -12,6 +12,7 @@ from dragoman.commands.typer_app import (
     RemotePython,
     SshConfig,
     app,
+    complete_recipe,
     open_console,
 )
 from dragoman.errors import EXIT_RESUMABLE, DragomanError
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 
 
 def launch(
-    command: Annotated[list[str], typer.Argument(metavar="-- train RECIPE ...", help="Command to run on all hosts.")],
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- train RECIPE ...", help="Command to run on all hosts.", autocompletion=complete_recipe
+        ),
+    ],
     hosts: Annotated[
         str, typer.Option("--hosts", help="Hosts as ssh knows them, with workers after the colon: a,b:2,user@c:4.")
     ],
