@@ -126,6 +126,12 @@ def test_the_modules_are_those_of_the_extras() -> None:
         assert {distributions[module][0].replace("_", "-") for module in modules} == declared - {"dragoman"}
 
 
+def test_every_extra_for_users_is_documented() -> None:
+    table = (ROOT / "docs" / "install.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
+    documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert documented == PROJECT["optional-dependencies"].keys() - {"dev"}
+
+
 def test_serving_and_documents_import_nothing_of_training() -> None:
     modules = "dragoman.serving.app, dragoman.serving.model_loading, dragoman.documents.file_translation, dragoman"
     code = f"import sys, {modules}; print(*sys.modules)"
