@@ -17,6 +17,8 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
 from dragoman.extras import EXTRA_OF_MODULE, missing_extra
 
+from .peer_environment import PACKAGES
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
@@ -130,6 +132,13 @@ def test_every_extra_for_users_is_documented() -> None:
     table = (ROOT / "docs" / "install.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
     documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
     assert documented == PROJECT["optional-dependencies"].keys() - {"dev"}
+
+
+@pytest.mark.parametrize("package", ["trackio", "wandb"])
+def test_trackers_without_a_stable_interface_are_at_least_as_new_as_tested(package: str) -> None:
+    [tested] = [pinned.partition("==")[2] for pinned in PACKAGES if pinned.startswith(f"{package}==")]
+    minor_version = tested.rpartition(".")[0]
+    assert f"{package}>={minor_version}" in PROJECT["optional-dependencies"]["trackers"]
 
 
 def test_serving_and_documents_import_nothing_of_training() -> None:
