@@ -44,7 +44,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app.command(cls=CommandWithSettings)(with_quiet(prepare))
 app.command(cls=CommandWithSettings)(with_quiet(train))
-app.command(context_settings={"allow_interspersed_args": False})(with_quiet(launch))
+app.command(cls=CommandWithSettings, context_settings={"allow_interspersed_args": False})(with_quiet(launch))
 app.command("learning-curve", cls=CommandWithSettings)(with_quiet(learning_curve))
 app.command(cls=CommandWithSettings)(with_quiet(translate))
 app.command(cls=CommandWithSettings)(with_quiet(synthesize))
