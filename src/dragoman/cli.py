@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -38,6 +39,7 @@ from dragoman.commands.typer_app import (
 from dragoman.commands.watch import watch
 from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning, write_remedy
 from dragoman.extras import missing_extra
+from dragoman.files import final_path
 
 EXIT_INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -80,7 +82,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is None and error.errno not in DISK_FULL:
             raise
-        place = error.filename or "A file"
+        place = "A file" if error.filename is None else final_path(Path(error.filename))
         _fail(f"{place} cannot be used ({error.strerror}): {write_remedy(error.strerror)}.", EXIT_USER_ERROR)
 
 
