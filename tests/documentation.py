@@ -20,11 +20,35 @@ from .small import TINY
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-COPIES = {
-    "data": ("data/demo", "data/wmt16", "data/own", "runs/demo/data"),
-    "run": ("runs/demo/run", "runs/base", "runs/bf16", "runs/large-batch", "runs/first", "runs/news"),
-    "model": ("models/demo", "models/base", "models/en-de"),
+NOT_RUN = {
+    r"dragoman (distill|report students)": "takes half a minute: tests/distillation runs it",
+    r"dragoman demo": "takes minutes: tests/commands/test_demo.py runs it",
+    r"dragoman prepare (wmt16|europarl)": "downloads gigabytes",
+    r"dragoman prepare own-corpus\.toml": "names files on example.org",
+    r"dragoman (launch|doctor|synthesize) .*--hosts": "needs other machines: tests/system runs it",
+    r"python -m benchmarks\.": "a benchmark: most take minutes or hours",
+    r"python -m tests\.system\.hosts": "needs network namespaces: tests/system/test_hosts.py uses them",
+    r"make demo": "installs into .venv: tests/commands/test_demo.py runs the demo",
+    r"make test": "would run the tests in the tests",
+    r"nft ": "changes the firewall",
+    r"pip install": "needs a package index: tests/system/test_installation.py installs the wheel",
+    r"dragoman --(install|show)-completion": "is for the shell that runs it: tests/commands asks for completions",
+    r"dragoman prepare (\S+ )*data/(synthetic|back)": "translations by a model of few steps repeat: all are dropped",
+    r"dragoman (translate|serve|export) \S+=models/": "needs weights of gigabytes: tests/exporting uses small ones",
+    r"git clone URL": "needs the address of a repository",
+    r"import argostranslate": "downloads a model that splits sentences",
+    r"with Hosts\(": "needs network namespaces: tests/system/test_hosts.py uses them",
 }
+"""Commands and programs that are only checked: they are parsed, and their options and names exist."""
+COPIES = {
+    "data": ("data/demo", "data/wmt16", "data/own", "data/old", "runs/demo/data"),
+    "run": (
+        "runs/demo/run", "runs/base", "runs/bf16", "runs/large-batch", "runs/first", "runs/news", "runs/en-de",
+        "runs/de-en",
+    ),
+    "model": ("models/demo", "models/base", "models/en-de", "models/de-en"),
+    "hugging-face": ("models/hf", "models/opus-mt-en-de"),
+}  # fmt: skip
 """Places at which the pages expect a data set, a run or an export."""
 
 
@@ -43,8 +67,10 @@ class Block:
     @property
     def commands(self) -> list[str]:
         """The commands of a shell block, without comments and with continued lines joined."""
-        joined = self.text.replace("\\\n", " ")
-        return [command for line in joined.splitlines() if (command := re.sub(r"(^|\s+)# .*", "", line).strip())]
+        lines = self.text.replace("\\\n", " ").splitlines()
+        if self.language == "console":
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        return [command for line in lines if (command := re.sub(r"(^|\s+)# .*", "", line).strip())]
 
 
 def blocks() -> Iterator[Block]:
@@ -52,6 +78,11 @@ def blocks() -> Iterator[Block]:
         text = page.read_text()
         for found in FENCE.finditer(text):
             yield Block(page, text.count("\n", 0, found.start()) + 1, found[2], found[3])
+
+
+def find_reason(code: str) -> str | None:
+    """The reason why a command or a program is only checked; None if a test runs it."""
+    return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, code)), None)
 
 
 def make_recipes(folder: Path) -> None:
@@ -82,19 +113,20 @@ def make_world(folder: Path) -> None:
     )  # fmt: skip
     trained = dragoman.train("tiny", prepared.path, folder / "first-run", settings=TINY, workers=1)
     exported = dragoman.export(trained.path, folder / "exported")
-    dragoman.export(trained.path, folder / "models" / "hf", "huggingface")
-    for source, name in ((prepared.path, "data"), (trained.path, "run"), (exported, "model")):
+    hugging_face = dragoman.export(trained.path, folder / "transformers", "huggingface")
+    made = {"data": prepared.path, "run": trained.path, "model": exported, "hugging-face": hugging_face}
+    for name, source in made.items():
         for copy in COPIES[name]:
             shutil.copytree(source, folder / copy, symlinks=True)
-    reversed_model = Path(shutil.copytree(exported, folder / "models" / "de-en"))
-    description = reversed_model / "model.json"
-    text = description.read_text().replace('"en"', '"?"').replace('"de"', '"en"').replace('"?"', '"de"')
-    description.write_text(text)
+    for reversed_model in (folder / "models" / "de-en", folder / "runs" / "de-en"):
+        for description in reversed_model.rglob("model.json"):
+            text = description.read_text().replace('"en"', '"?"').replace('"de"', '"en"').replace('"?"', '"de"')
+            description.write_text(text)
 
 
 def _write_text(folder: Path, pairs: list[tuple[str, str]]) -> None:
-    parts = {"train": pairs[:1000], "news": pairs[:400], "letters": pairs[:300], "dev": pairs[1000:1040]}
-    parts |= {"test": pairs[1100:1110]}
+    parts = {"train": pairs[:1000], "news": pairs[:400], **dict.fromkeys(("crawl", "letters", "new"), pairs[:300])}
+    parts |= {"dev": pairs[1000:1040], "newstest": pairs[1040:1050], "test": pairs[1100:1110]}
     for name, chosen in parts.items():
         for side, language in enumerate(("en", "de")):
             text = "".join(f"{pair[side]}\n" for pair in chosen)
@@ -114,7 +146,8 @@ def _write_files(folder: Path, pairs: list[tuple[str, str]]) -> None:
     (folder / "corpus.en-de.tsv").write_text(lines)
     for name in ("crawl.tsv.gz", "crawl.en-de.tsv.gz"):
         (folder / name).write_bytes(gzip.compress(lines.encode()))
-    (folder / "memory.tmx").write_text(f'<tmx version="1.4"><body>{units}</body></tmx>')
+    for name in ("memory.tmx", "own.tmx"):
+        (folder / name).write_text(f'<tmx version="1.4"><body>{units}</body></tmx>')
     (folder / "terms.tsv").write_text("en\tde\nfire truck\tLöschzug\n")
     (folder / "report.docx").write_bytes(make_docx())
     (folder / "slides.pptx").write_bytes(make_pptx())

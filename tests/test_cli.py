@@ -1,9 +1,11 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from dragoman import cli, event_json
@@ -35,6 +37,20 @@ def test_every_command_has_help_with_an_example(command):
 def test_every_command_is_documented(command):
     pages = "".join(page.read_text() for page in DOCS.glob("*.md"))
     assert f"dragoman {command}" in pages
+
+
+def test_the_commands_that_print_json_are_documented():
+    listed = (DOCS / "install.md").read_text().partition("These commands have it:")[2].partition("After `launch`")[0]
+    commands = typer.main.get_group(cli.app).commands
+    have_it = {name for name, command in commands.items() if any("--json" in each.opts for each in command.params)}
+    assert set(re.findall(r"`([a-z-]+)`", listed)) == have_it
+
+
+def test_launch_refuses_json_and_names_the_command_that_prints_it(tmp_path):
+    words = ("train", "tiny", "--data", str(tmp_path), "--out", "runs/base", "--json")
+    done = run_command("launch", "--hosts", "a,b", "--", *words)
+    assert done.returncode == cli.EXIT_USER_ERROR
+    assert "run `dragoman report runs/base --json` on a afterwards." in done.stderr
 
 
 def test_every_setting_is_documented_as_it_is():
@@ -105,6 +121,9 @@ def test_a_misspelt_corpus_is_corrected(tmp_path, wrong, right):
         ("train demo --data d --out r --learning-rate=2", "schedule.learning_rate=2"),
         ("train demo --data d --out r --training.steps 7", "training.steps=7"),
         ("launch --hosts a -- train demo --data d --out r --steps 100", "training.steps=100"),
+        ("launch --hosts a --steps 100 -- train demo --data d --out r", "training.steps=100"),
+        ("train demo --data d --out r --lr 0.1", "schedule.learning_rate=VALUE or fine_tuning.learning_rate=VALUE"),
+        ("train demo --data d --out r --batch-size=32", "batch.tokens=VALUE"),
         ("translate model --beam 8", "decoding.beam=8"),
         ("prepare demo --out d --max-words 9", "cleaning.max_words=9"),
         ("doctor tiny --tokens 9", "batch.tokens=9"),

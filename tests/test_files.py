@@ -12,6 +12,7 @@ from dragoman.files import (
     ABANDONED_S,
     apply_umask,
     draft_path,
+    final_path,
     locked,
     publish_folder,
     publish_new_folder,
@@ -36,6 +37,14 @@ with replacing(Path(sys.argv[1]) / "state.json") as draft:
     print("writing", flush=True)
     time.sleep(600)
 """
+
+
+@pytest.mark.parametrize("name", ["model", "a b.tar.gz", ".hidden", "folder/.x/file"])
+def test_the_path_of_a_draft_tells_the_path_that_it_will_have(name, tmp_path):
+    path = tmp_path / name
+    assert final_path(path) == path
+    assert final_path(draft_path(path)) == path
+    assert final_path(draft_path(path) / "weights") == path / "weights"
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_draft(tmp_path):

@@ -21,7 +21,8 @@ notice() {
 }
 
 stopping=
-trap 'stopping=1; kill -TERM "$run"' TERM INT
+run=
+trap 'stopping=1; [ -z "$run" ] || kill -TERM "$run"' TERM INT
 while true; do
     dragoman "$@" &
     run=$!
@@ -31,16 +32,13 @@ while true; do
         kill -TERM "$run"
     ) &
     watcher=$!
+    # A signal ends `wait` before the run has ended.
+    while kill -0 "$run" 2>/dev/null; do wait "$run"; done
     wait "$run"
     code=$?
-    # A signal ends `wait` before the run has ended.
-    while kill -0 "$run" 2>/dev/null; do
-        wait "$run"
-        code=$?
-    done
+    run=
     kill "$watcher" 2>/dev/null
-    if [ "$code" != 75 ] || [ -n "$stopping" ]; then
-        exit "$code"
-    fi
-    while notice; do sleep 2; done
+    [ "$code" = 75 ] || exit "$code"
+    while [ -z "$stopping" ] && notice; do sleep 2; done
+    [ -z "$stopping" ] || exit "$code"
 done

@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,6 @@ from dragoman.commands.demo import demo
 from dragoman.commands.distill import distill
 from dragoman.commands.doctor import doctor
 from dragoman.commands.export import export
-from dragoman.commands.extras import missing_extra
 from dragoman.commands.inspect import inspect
 from dragoman.commands.launch import launch
 from dragoman.commands.learning_curve import learning_curve
@@ -38,13 +38,15 @@ from dragoman.commands.typer_app import (
 )
 from dragoman.commands.watch import watch
 from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning, write_remedy
+from dragoman.extras import missing_extra
+from dragoman.files import final_path
 
 EXIT_INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app.command(cls=CommandWithSettings)(with_quiet(prepare))
 app.command(cls=CommandWithSettings)(with_quiet(train))
-app.command(context_settings={"allow_interspersed_args": False})(with_quiet(launch))
+app.command(cls=CommandWithSettings, context_settings={"allow_interspersed_args": False})(with_quiet(launch))
 app.command("learning-curve", cls=CommandWithSettings)(with_quiet(learning_curve))
 app.command(cls=CommandWithSettings)(with_quiet(translate))
 app.command(cls=CommandWithSettings)(with_quiet(synthesize))
@@ -80,7 +82,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is None and error.errno not in DISK_FULL:
             raise
-        place = error.filename or "A file"
+        place = "A file" if error.filename is None else final_path(Path(error.filename))
         _fail(f"{place} cannot be used ({error.strerror}): {write_remedy(error.strerror)}.", EXIT_USER_ERROR)
 
 

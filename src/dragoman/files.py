@@ -24,12 +24,17 @@ from dragoman.errors import DragomanError
 
 ABANDONED_S = 24 * 3600.0
 """Age at which a draft counts as abandoned if its writer is on another machine, where it cannot be looked for."""
-_DRAFT_WRITER = re.compile(r"\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}$")
+_DRAFT = re.compile(r"\.(?P<name>.+)\.(?P<machine>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}")
 
 
 def draft_path(path: Path) -> Path:
     """A new name for a draft of `path`, in the same folder."""
     return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+
+
+def final_path(path: Path) -> Path:
+    """The path that a draft, or a file in one, has once it is complete; other paths are returned as they are."""
+    return Path(*(draft["name"] if (draft := _DRAFT.fullmatch(part)) else part for part in path.parts))
 
 
 @cache
@@ -112,11 +117,11 @@ def remove_orphaned_drafts(folder: Path) -> None:
 
 
 def _is_orphaned(draft: Path) -> bool:
-    writer = _DRAFT_WRITER.search(draft.name)
-    if writer is None or writer[1] != _machine():
+    writer = _DRAFT.fullmatch(draft.name)
+    if writer is None or writer["machine"] != _machine():
         return time.time() - draft.lstat().st_mtime > ABANDONED_S
     try:
-        os.kill(int(writer[2]), 0)
+        os.kill(int(writer["process"]), 0)
     except ProcessLookupError:
         return True
     except PermissionError:  # A process of another user.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from dragoman.errors import DragomanError
+from dragoman.extras import explain_missing_extra
 from dragoman.progress_callback import Progress
 from dragoman.synthetic_corpus import SyntheticCorpus, synthesize
 
@@ -67,6 +68,7 @@ class PreparedData:
         return DataSet(self.path)
 
 
+@explain_missing_extra
 def prepare(
     corpus: PathLike | Sequence[PathLike],
     out: PathLike,
@@ -134,6 +136,7 @@ class TrainedRun:
         return find_result(read_history(self.path))
 
 
+@explain_missing_extra
 def train(
     recipe: str,
     data: PathLike | Sequence[PathLike],
@@ -173,6 +176,7 @@ def train(
     return TrainedRun(Path(out), local_launcher.train(job, count, make_scorer))
 
 
+@explain_missing_extra
 def learning_curve(
     recipe: str,
     data: PathLike,
@@ -207,6 +211,7 @@ def learning_curve(
     return LearningCurve(found)
 
 
+@explain_missing_extra
 def load(
     path: PathLike, device: str | None = None, glossary: PathLike | None = None, **decoding: Any
 ) -> "LineTranslator":
@@ -229,6 +234,7 @@ def load(
 def translate(model: "PathLike | LineTranslator", text: str, **decoding: Any) -> str: ...
 @overload
 def translate(model: "PathLike | LineTranslator", text: Sequence[str], **decoding: Any) -> list[str]: ...
+@explain_missing_extra
 def translate(model: "PathLike | LineTranslator", text: str | Sequence[str], **decoding: Any) -> str | list[str]:
     """Translate a text, or each of several. A model that `load` returned is not read again.
 
@@ -240,6 +246,7 @@ def translate(model: "PathLike | LineTranslator", text: str | Sequence[str], **d
     return translations[0] if isinstance(text, str) else translations
 
 
+@explain_missing_extra
 def translate_files(
     model: "PathLike | LineTranslator",
     files: Sequence[PathLike],
@@ -259,6 +266,7 @@ def translate_files(
         return [path for _, path in translate_documents(translator, names, Path(out), show)]
 
 
+@explain_missing_extra
 def score(
     system: PathLike,
     *,
@@ -278,6 +286,7 @@ def score(
     return scoring.score(outputs[0], text.references)
 
 
+@explain_missing_extra
 def compare(
     baseline: PathLike,
     system: PathLike,
@@ -302,6 +311,7 @@ def compare(
     return comparison
 
 
+@explain_missing_extra
 def export(
     model: PathLike,
     out: PathLike,
@@ -358,6 +368,7 @@ class Report:
         write_html(self.content, Path(path))
 
 
+@explain_missing_extra
 def report(*runs: PathLike) -> Report:
     """What happened in a run, what limits it, and what to do. Several runs are compared."""
     from dragoman.insight.report_writer import read_report

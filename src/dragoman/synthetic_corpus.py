@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dragoman.extras import explain_missing_extra
 from dragoman.progress_callback import Progress
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class SyntheticCorpus:
         return self.path / f"corpus.{made['source']}", self.path / f"corpus.{made['target']}"
 
 
+@explain_missing_extra
 def synthesize(
     model: str | Path,
     texts: str | Path | Sequence[str | Path],

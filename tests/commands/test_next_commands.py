@@ -1,10 +1,12 @@
 """Commands end with the next step, and say which settings of a recipe they use."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from dragoman.corpus.dataset import DataSet
+from dragoman.launch import ssh_launcher
 
 from ..command_line import parse_command, run_command
 from ..small import TINY
@@ -33,6 +35,19 @@ def test_only_one_of_several_workers_prints_them(variable: str, data: DataSet, t
     monkeypatch.setenv(variable, "1")
     words = ("train", "tiny", "--data", str(data.path), "--out", str(tmp_path / "run"), *TINY, "training.steps=1")
     assert "Next:" not in run_command(*words).stdout
+
+
+def test_a_log_of_json_lines_ends_without_them(data: DataSet, tmp_path: Path, monkeypatch) -> None:
+    words = ("train", "tiny", "--data", str(data.path), "--out", str(tmp_path / "run"), *TINY, "training.steps=2")
+    as_json = "telemetry.log_format=json"
+    trained = run_command(*words, as_json)
+    assert trained.returncode == 0, trained.stderr
+    lines = [json.loads(line) for line in trained.stdout.splitlines()]
+    assert lines[-1]["event"] == "run_ended"
+
+    monkeypatch.setattr(ssh_launcher, "launch", lambda *_: "finished")
+    assert "Next on a:" in run_command("launch", "--hosts", "a", "--", *words).stdout
+    assert run_command("launch", "--hosts", "a", "--", *words, as_json).stdout == ""
 
 
 def test_preparation_leads_to_training_with_the_same_recipe(tmp_path: Path) -> None:

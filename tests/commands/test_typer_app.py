@@ -95,6 +95,30 @@ def test_shells_complete_commands_options_and_recipes(shell, program):
     assert "transformer-base" in complete(program, shell, "dragoman train transformer")
 
 
+RECIPE_PLACES = {
+    "train": "",
+    "learning-curve": "",
+    "config": "",
+    "doctor": "",
+    "prepare": "text.tsv --recipe ",
+    "distill": "runs/base --recipe ",
+    "launch": "--hosts a -- train ",
+}
+"""Commands that take a recipe, and the words before it."""
+
+
+@pytest.mark.parametrize("name", RECIPE_PLACES)
+def test_recipes_are_completed_wherever_one_is_taken(name, program):
+    assert "transformer-base" in complete(program, "bash", f"dragoman {name} {RECIPE_PLACES[name]}transformer")
+
+
+def test_the_list_of_commands_that_take_a_recipe_is_complete():
+    def takes_recipe(command):
+        return any("recipe" in f"{each.name} {each.metavar}".lower() for each in command.params)
+
+    assert set(RECIPE_PLACES) == {name for name, command in COMMANDS.items() if takes_recipe(command)}
+
+
 def test_the_script_for_bash_completes_in_bash(program):
     script = subprocess.check_output([program], env={**os.environ, "_DRAGOMAN_COMPLETE": "source_bash"}, text=True)
     ask = "COMP_WORDS=(dragoman transl); COMP_CWORD=1; _dragoman_completion dragoman; echo ${COMPREPLY[@]}"

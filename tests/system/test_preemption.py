@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,13 +76,35 @@ def test_a_spot_machine_saves_at_the_notice_and_resumes_there_or_on_its_successo
     assert_nothing_was_lost(run, undisturbed, preemptions=2)
 
 
+def test_a_spot_machine_that_is_shut_down_during_the_notice_does_not_start_the_run_again(tmp_path):
+    notice, starts, program = tmp_path / "notice", tmp_path / "starts", tmp_path / "bin" / "dragoman"
+    program.parent.mkdir()
+    run = f"trap 'exit {EXIT_RESUMABLE}' TERM\necho >> '{starts}'\nwhile :; do sleep 0.05; done\n"
+    program.write_text(f"#!/bin/sh\n{run}")
+    program.chmod(0o755)
+    machine = start_spot_script(["train"], notice, program.parent)
+    wait_until(starts.exists, machine)
+    notice.touch()
+    assert machine.stdout is not None
+    assert machine.stdout.readline() == "The machine will be taken away: saving.\n"
+    time.sleep(1)  # The run has ended, and the script waits for the end of the notice.
+    machine.send_signal(signal.SIGTERM)
+    output, _ = machine.communicate(timeout=20)
+    assert machine.returncode == EXIT_RESUMABLE, output
+    assert output == ""
+    assert starts.read_text() == "\n", "started once"
+
+
 def start_on_spot_machine(data: Path, run: Path, notice: Path) -> "subprocess.Popen[str]":
-    """Start the example script. A file stands for the notice of the cloud."""
     words = ["train", "tiny", "--data", str(data), "--out", str(run), *TINY, *RARE]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return start_spot_script(words, notice, Path(sys.executable).parent)
+
+
+def start_spot_script(words: list[str], notice: Path, programs: Path) -> "subprocess.Popen[str]":
+    """Start the example script with the `dragoman` in a folder. A file stands for the notice of the cloud."""
     return subprocess.Popen(
         [str(MACHINES / "spot.sh"), *words],
-        env={**os.environ, "PATH": path, "SPOT_NOTICE": f"test -e '{notice}'"},
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "SPOT_NOTICE": f"test -e '{notice}'"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -90,5 +113,9 @@ def start_on_spot_machine(data: Path, run: Path, notice: Path) -> "subprocess.Po
 
 
 def wait_for_end(run: Path, process: "subprocess.Popen[str]") -> None:
-    while process.poll() is None and not any(isinstance(event, RunEnded) for event in RunFolder(run).events()):
+    wait_until(lambda: any(isinstance(event, RunEnded) for event in RunFolder(run).events()), process)
+
+
+def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    while process.poll() is None and not condition():
         time.sleep(0.05)

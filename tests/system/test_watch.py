@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from dragoman.decoding import comparison_page
 from dragoman.decoding.scoring import compare
 from dragoman.events import EvaluationDone, StepDone
+from dragoman.insight import distillation_report
 from dragoman.insight.page import render
 from dragoman.insight.report_content import summarize_runs
 from dragoman.insight.run_history import build_history
@@ -22,6 +23,7 @@ from dragoman.run_folder import RunFolder
 from dragoman.synthesis_events import SynthesisEnded
 
 from ..insight.synthetic_runs import fine_tuned_run, host_sample, synthetic_run, untested, write_run
+from ..insight.test_distillation_report import CONTENT as DISTILLATION
 from ..insight.test_synthesis_summary import session
 from ..insight.test_synthesis_summary import write as write_synthesis
 from ..processes import start, wait_for_steps
@@ -199,12 +201,28 @@ def test_narrow_screens_do_not_scroll_sideways_in_either_colour_scheme(browser, 
     context = browser.new_context(viewport=NARROW, color_scheme=scheme)
     page = context.new_page()
     page.goto(report)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    too_wide = "tables => tables.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)"
-    assert page.locator(".scroll").evaluate_all(too_wide) == [], "no table is cut off"
+    assert_all_fits(page)
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
     context.close()
+
+
+def assert_all_fits(page):
+    """Neither the page nor one of its tables is wider than the screen."""
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    too_wide = "tables => tables.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)"
+    assert page.locator(".scroll").evaluate_all(too_wide) == [], "no table is cut off"
+
+
+def test_a_phone_shows_all_of_the_report_of_a_distillation(page, tmp_path):
+    path = tmp_path / "distillation.html"
+    page.set_viewport_size(NARROW)
+    path.write_text(distillation_report.to_html(DISTILLATION))
+    page.goto(path.as_uri())
+    assert_all_fits(page)
+    path.write_text(distillation_report.to_html({**DISTILLATION, "name": "n" * 80, "currency": "currency" * 20}))
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "only the table scrolls"
 
 
 def test_a_phone_shows_all_of_the_page_that_compares_two_systems(page, tmp_path):

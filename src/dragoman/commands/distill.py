@@ -69,8 +69,6 @@ def distill(
 
         dragoman distill runs/base --data data/wmt16 --out students/base --compare money.price_per_hour=2.1
     """
-    import torch  # noqa: F401 (where it is not installed, say so before anything is made)
-
     from dragoman.distillation.distiller import distill as run_distillation
 
     notes = open_console(stderr=True, optional=True)

@@ -12,6 +12,7 @@ from dragoman.commands.typer_app import (
     AsJson,
     RemotePython,
     SshConfig,
+    complete_recipe,
     escape,
     open_console,
     print_json,
@@ -32,16 +33,18 @@ CURRENT = "these machines"
 MILLISECONDS_BELOW_S = 0.1
 ROUGH = " (rough: --quick)"
 """Added to the titles of what `--quick` measures."""
+RecipeOrModel = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE | MODEL TEXT...] [key=value]...",
+        help=f"Recipe (default: {DEFAULT_RECIPE}), or model and texts of a synthesis; settings.",
+        autocompletion=complete_recipe,
+    ),
+]
 
 
 def doctor(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RECIPE | MODEL TEXT...] [key=value]...",
-            help=f"Recipe (default: {DEFAULT_RECIPE}), or model and texts of a synthesis; settings.",
-        ),
-    ] = None,
+    arguments: RecipeOrModel = None,
     hosts: Annotated[
         str, typer.Option("--hosts", help="Machines to measure, as for launch (default: this one).", show_default=False)
     ] = "localhost",

@@ -16,16 +16,19 @@ def show_export(content: dict[str, Any], console: Console) -> None:
     if "architecture" in content:
         _show_model(folder, content, console)
     else:
-        console.print(f"[bold]{folder.name}[/bold]  {content['format']}; {size(content['bytes'])}\n", highlight=False)
+        languages = content.get("languages")
+        direction = f"{languages['source']} to {languages['target']}; " if languages else ""
+        console.print(
+            f"[bold]{folder.name}[/bold]  {direction}{content['format']}; {size(content['bytes'])}\n", highlight=False
+        )
     rows = table("file", "size", "contents", right=(1,))
     for name, file in content["files"].items():
         rows.add_row(name, size(file["bytes"]), file["holds"])
     console.print(rows)
-    console.print(
-        f"\nScores, data and limits: {folder / CARD_FILE}. Try `dragoman translate {folder}`.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    use = f"Scores, data and limits: {folder / CARD_FILE}. Try `dragoman translate {folder}`."
+    if content["format"] == "argos":
+        use = "Install it with Argos Translate's `package.install_from_path`."
+    console.print(f"\n{use}", highlight=False, soft_wrap=True)
 
 
 def _show_model(folder: Path, content: dict[str, Any], console: Console) -> None:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dragoman.commands.next_commands import TRAINED, after_training, show_next_commands
+from dragoman.commands.next_commands import TRAINED, show_after_training
 from dragoman.commands.typer_app import (
     InterruptedByUserError,
     RemotePython,
     SshConfig,
     app,
+    complete_recipe,
     open_console,
 )
 from dragoman.errors import EXIT_RESUMABLE, DragomanError
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 
 
 def launch(
-    command: Annotated[list[str], typer.Argument(metavar="-- train RECIPE ...", help="Command to run on all hosts.")],
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- train RECIPE ...", help="Command to run on all hosts.", autocompletion=complete_recipe
+        ),
+    ],
     hosts: Annotated[
         str, typer.Option("--hosts", help="Hosts as ssh knows them, with workers after the colon: a,b:2,user@c:4.")
     ],
@@ -67,9 +73,15 @@ def launch(
         raise DragomanError(
             "--workers is for a single machine: give the number of workers for each host, as in --hosts a:2,b:2."
         )
+    machines = parse_hosts(hosts)
+    if given["as_json"]:
+        raise DragomanError(
+            "launch has no --json: leave it out, and run "
+            f"`dragoman report {given['out']} --json` on {machines[0].name} afterwards."
+        )
     overrides = given["overrides"] or []
     request = LaunchRequest(
-        machines=parse_hosts(hosts), recipe=given["recipe"], data=list(map(str, given["data"])), out=given["out"],
+        machines=machines, recipe=given["recipe"], data=list(map(str, given["data"])), out=given["out"],
         overrides=overrides, settings=resolve(given["recipe"], overrides).settings, push=push,
         also_evaluate=given["also_evaluate"] or [], elastic=elastic, start=given["start"],
     )  # fmt: skip
@@ -79,7 +91,7 @@ def launch(
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted before any worker was started.") from None
     if reason in TRAINED:
-        show_next_commands(after_training(request.out), open_console(optional=True), f" on {request.machines[0].name}")
+        show_after_training(request.out, request.settings, f" on {request.machines[0].name}")
     if reason == "diverged":
         raise typer.Exit(1)
     if reason == "interrupted":

@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dragoman.commands.typer_app import open_console
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from dragoman.settings import Settings
 
 TRAINED = ("finished", "patience")
 """Reasons for the end of a run after which there is a model to use."""
@@ -21,9 +25,13 @@ def show_next_commands(commands: Mapping[str, str], console: "Console", place: s
         console.print(Text(f"  {command:<{width}}  ").append(purpose, "dim"), soft_wrap=True)
 
 
-def after_training(run: Path) -> dict[str, str]:
-    return {
+def show_after_training(run: Path, settings: "Settings", place: str = "") -> None:
+    """Print the next commands for a trained model, unless the output is a log of JSON lines."""
+    if settings.telemetry.log_format == "json":
+        return
+    commands = {
         f"dragoman report {run}": "how the run went, what limited it, what to do",
         f"dragoman translate {run}": "translate your own sentences",
         f"dragoman export {run} --out MODEL": "a small, fast model for `dragoman serve`",
     }
+    show_next_commands(commands, open_console(optional=True), place)

@@ -7,7 +7,14 @@ import typer
 
 from dragoman import pipeline
 from dragoman.commands.next_commands import show_next_commands
-from dragoman.commands.typer_app import AsJson, InterruptedByUserError, escape, open_console, print_json
+from dragoman.commands.typer_app import (
+    AsJson,
+    InterruptedByUserError,
+    complete_recipe,
+    escape,
+    open_console,
+    print_json,
+)
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
@@ -57,7 +64,11 @@ Mirror = Annotated[
     Path | None, typer.Option("--from", help="Directory with downloaded files, used instead of the network.")
 ]
 Recipe = Annotated[
-    str | None, typer.Option(help="Recipe whose corpus, cleaning, augmentation and tokenizer settings are used.")
+    str | None,
+    typer.Option(
+        help="Recipe whose corpus, cleaning, augmentation and tokenizer settings are used.",
+        autocompletion=complete_recipe,
+    ),
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing data set with other inputs or settings.")

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from dragoman import pipeline
-from dragoman.commands.next_commands import TRAINED, after_training, show_next_commands
-from dragoman.commands.typer_app import AsJson, LocalWorkers, RecipeName, only_json, open_console, print_json
+from dragoman.commands.next_commands import TRAINED, show_after_training
+from dragoman.commands.typer_app import AsJson, LocalWorkers, RecipeName, only_json, print_json
 from dragoman.errors import EXIT_RESUMABLE
 from dragoman.worker_environment import HOST, SECRET
 
@@ -80,7 +80,9 @@ def train(
 
         print_json({"run": str(out), **describe_progress(out)})
     elif trained.reason in TRAINED and is_first:
-        show_next_commands(after_training(out), open_console(optional=True))
+        from dragoman.recipe import resolve
+
+        show_after_training(out, resolve(recipe, overrides or []).settings)
     if trained.reason == "diverged":
         raise typer.Exit(1)
     if trained.reason == "interrupted" and SECRET not in os.environ:  # `launch` exits with this code, not its workers.

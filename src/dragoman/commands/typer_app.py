@@ -69,6 +69,10 @@ def with_quiet(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+NAMES_ELSEWHERE = {"lr": "learning_rate", "batch_size": "tokens"}
+"""Options of other toolkits, and the names of our settings. Their values have other units."""
+
+
 class CommandWithSettings(TyperCommand):
     """A command that takes settings as key=value. Written as an option, a setting gets an error that says how."""
 
@@ -76,12 +80,18 @@ class CommandWithSettings(TyperCommand):
         options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
         for argument, following in zip(args, [*args[1:], ""], strict=False):
             name, equals, value = argument.partition("=")
+            if name == "--":
+                break
             if name.startswith("--") and name not in options:
                 from dragoman.recipe import settings_named
 
-                found = settings_named(name.rpartition(".")[2].removeprefix("--").replace("-", "_"))
+                meant_name = name.rpartition(".")[2].removeprefix("--").replace("-", "_")
+                found = settings_named(NAMES_ELSEWHERE.get(meant_name, meant_name))
                 if found:
-                    value = value if equals else following.removeprefix("--") or "VALUE"
+                    if meant_name in NAMES_ELSEWHERE:
+                        value = "VALUE"
+                    elif not equals:
+                        value = following.removeprefix("--") or "VALUE"
                     meant = " or ".join(f"{key}={value}" for key in found)
                     raise DragomanError(f"{name} is not an option: settings are written key=value. Use {meant}.")
         return super().parse_args(ctx, args)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dragoman.extras import explain_missing_extra
 from dragoman.pipeline import Overrides, PathLike
 from dragoman.progress_callback import NotedProgress, Progress
 
@@ -61,6 +62,7 @@ class Distillation:
         return self.markdown
 
 
+@explain_missing_extra
 def distill(
     teacher: PathLike,
     data: PathLike,
@@ -83,6 +85,8 @@ def distill(
     also trained on the original pairs. `hosts` are other machines that translate. Validation and test set are those of
     the data set: real text, never synthetic.
     """
+    import torch  # noqa: F401 (where it is not installed, say so before anything is made)
+
     from dragoman.corpus.dataset import DataSet
     from dragoman.distillation.distillation_folder import DistillationFolder
     from dragoman.distillation.distillation_inputs import DistillationInputs

@@ -1,8 +1,9 @@
 """Argos Translate packages (`.argosmodel`): a zip archive that Argos Translate installs and LibreTranslate serves."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from dragoman.corpus.language_names import language_name
 from dragoman.corpus.sources import Languages
@@ -15,7 +16,17 @@ PACKAGE_SUFFIX = ".argosmodel"
 PACKAGE_VERSION = "1.0"
 ARGOS_VERSION = "1.9.0"
 """The oldest Argos Translate that the package is meant for."""
-_SENTENCEPIECE_FILE = "sentencepiece.model"
+METADATA_FILE = "metadata.json"
+SENTENCEPIECE_FILE = "sentencepiece.model"
+
+
+@dataclass(frozen=True)
+class PackageContents:
+    """What a package states of itself."""
+
+    languages: Languages
+    size_bytes: dict[str, int]
+    """Sizes of its files, unpacked, by their path in the package."""
 
 
 def check_package_path(path: Path, *, overwrite: bool) -> None:
@@ -33,12 +44,31 @@ def write_package(folder: Path, languages: Languages, tokenizer: Tokenizer, path
     version = PACKAGE_VERSION.replace(".", "_")
     root = f"translate-{languages.source}_{languages.target}-{version}"
     with replacing(path) as draft, ZipFile(draft, "w", ZIP_DEFLATED) as archive:
-        archive.writestr(f"{root}/metadata.json", json.dumps(metadata(languages, tokenizer), indent=2) + "\n")
+        archive.writestr(f"{root}/{METADATA_FILE}", json.dumps(metadata(languages, tokenizer), indent=2) + "\n")
         # Argos encodes the source with it; of translations, it joins the pieces.
-        archive.writestr(f"{root}/{_SENTENCEPIECE_FILE}", tokenizer.source_model)
+        archive.writestr(f"{root}/{SENTENCEPIECE_FILE}", tokenizer.source_model)
         for file in sorted(folder.iterdir()):
             if file.name not in (DESCRIPTION_FILE, TOKENIZER_FILE):
                 archive.write(file, f"{root}/{file.name if file.name == CARD_FILE else f'model/{file.name}'}")
+
+
+def is_package(path: Path) -> bool:
+    return path.suffix == PACKAGE_SUFFIX and path.is_file()
+
+
+def read_package(path: Path) -> PackageContents:
+    """The languages and files of a package."""
+    try:
+        with ZipFile(path) as archive:
+            files = {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
+            [description] = [name for name in files if name.count("/") == 1 and name.endswith(f"/{METADATA_FILE}")]
+            stated = json.loads(archive.read(description))
+            languages = Languages(stated["from_code"], stated["to_code"])
+    except (BadZipFile, ValueError, KeyError, TypeError):
+        raise DragomanError(
+            f"{path} is not a package of Argos Translate, or damaged: export the model again."
+        ) from None
+    return PackageContents(languages, {name.partition("/")[2]: size for name, size in files.items()})
 
 
 def metadata(languages: Languages, tokenizer: Tokenizer) -> dict[str, str]:

@@ -1,10 +1,12 @@
 """Description of an export, from the files in its folder. Needs no torch, so that a server can show its models."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from dragoman.corpus.huggingface_folder import is_huggingface_folder
 from dragoman.decoding.ctranslate2_translator import CARD_FILE, DESCRIPTION_FILE
+from dragoman.exporting import argos
 from dragoman.files import read_json, write_json
 from dragoman.model.architecture import Architecture, parameter_count
 
@@ -20,14 +22,16 @@ FILE_CONTENTS = {
     "generation_config.json": "decoding settings for Hugging Face",
     "tokenizer.json": "tokenizer for Hugging Face",
     "tokenizer_config.json": "configuration of the tokenizer for Hugging Face",
+    argos.METADATA_FILE: "languages and versions for Argos Translate",
+    argos.SENTENCEPIECE_FILE: "SentencePiece tokenizer",
 }
 _EXPORT = "export"
 """Key of the description under which an export records its format."""
 
 
-def is_export(folder: Path) -> bool:
-    has_model = (folder / DESCRIPTION_FILE).exists() or is_huggingface_folder(folder)
-    return has_model and (folder / CARD_FILE).exists()
+def is_export(path: Path) -> bool:
+    has_model = (path / DESCRIPTION_FILE).exists() or is_huggingface_folder(path)
+    return argos.is_package(path) or (has_model and (path / CARD_FILE).exists())
 
 
 def record_format(folder: Path, export_format: str, quantization: str) -> None:
@@ -40,11 +44,21 @@ def record_format(folder: Path, export_format: str, quantization: str) -> None:
 def describe_export(folder: Path) -> dict[str, Any]:
     """Languages, architecture, format and files of an export.
 
-    A package for Argos is one file, of which only the size is known; a folder for transformers whose tokenizer was
-    imported from there has no description of ours, and only its files are known.
+    A package for Argos is one file, and has no description of ours; a folder for transformers whose tokenizer was
+    imported from there has none either, and only its files are known.
     """
-    if folder.is_file():
-        return {"export": str(folder), "format": "argos", "bytes": folder.stat().st_size}
+    if argos.is_package(folder):
+        package = argos.read_package(folder)
+        return {
+            "export": str(folder),
+            "format": "argos",
+            "languages": asdict(package.languages),
+            "bytes": folder.stat().st_size,
+            "files": {
+                name: {"bytes": size_bytes, "holds": FILE_CONTENTS.get(Path(name).name, "")}
+                for name, size_bytes in package.size_bytes.items()
+            },
+        }
     files: dict[str, dict[str, Any]] = {
         file.name: {"bytes": file.stat().st_size, "holds": FILE_CONTENTS.get(file.name, "")}
         for file in sorted(folder.iterdir())

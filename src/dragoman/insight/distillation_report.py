@@ -19,11 +19,13 @@ _STYLE = """
   --line: light-dark(#e4dccf, #2c343d); --faint: light-dark(#5f6672, #a0a6ae); --bar: light-dark(#b3261e, #ff9d8f);
   --gain: light-dark(#1b7a45, #7fd3a0); }
 body { margin: 0 auto; padding: 2rem 1rem 4rem; max-width: 1000px; background: var(--ground); color: var(--ink);
-  font: 16px/1.55 system-ui, sans-serif; }
+  font: 16px/1.55 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } p.note { color: var(--faint); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: start; padding: .35rem 1rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 svg { width: 100%; height: auto; } text { font: 13px system-ui, sans-serif; fill: currentColor; }
+.scroll { overflow-x: auto; }
+@media (max-width: 40rem) { table { font-size: .8rem; } th, td { padding-inline-end: .5rem; } }
 .loss { fill: var(--bar); } .gain { fill: var(--gain); } .axis, .interval { stroke: currentColor; }
 """
 
@@ -109,9 +111,10 @@ def write_page(content: Mapping[str, Any], path: Path) -> None:
 def to_html(content: Mapping[str, Any]) -> str:
     """The page, self-contained."""
     tables = [
-        f"<h2>{title}</h2><table><tr>{''.join(f'<th>{column}</th>' for column in columns)}</tr>"
+        f'<h2>{title}</h2><div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>'
+        f"<tr>{''.join(f'<th>{column}</th>' for column in columns)}</tr>"
         + "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        + "</table>"
+        + "</table></div>"
         for title, columns, rows in _tables(content)
     ]
     name, note = escape(content["name"]), escape(describe_measurement(content))
