@@ -250,6 +250,12 @@ class ExchangeChosen(Event):
     """Steps between synchronisations."""
     wire_format: str
     """Number format of weight changes on the wire, for `local`."""
+    overlap: int = 0
+    """Steps during which one part of the weights after the other is averaged, for `local`; 0 if steps wait for it."""
+    bits_per_s: float = 0.0
+    """Bandwidth of the link, as a ring all-reduce uses it; 0 if it was not measured."""
+    latency_s: float = 0.0
+    """Of a short message to all workers."""
     reason: str
 
 

@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -89,6 +90,16 @@ def test_parts_that_were_not_measured_are_unknown():
 def test_overlapped_communication_is_told_apart_from_exposed_one():
     history = build_history(synthetic_run(step=lambda done: replace(done, overlapped_s=0.6 * done.step_s)))
     assert answer(history, "network").text.endswith(" of step time, and 60 % more was overlapped with computing.")
+
+
+def test_behind_overlapped_steps_the_link_that_auto_measured_tells_what_others_would_bring():
+    chosen = events.ExchangeChosen(
+        step=1, method="local", every=64, wire_format="int4", overlap=4, bits_per_s=1e8, reason="slow link"
+    )
+    overlapped = partial(replace, communication_s=0.0, overlapped_s=0.5)
+    found = answer(build_history(synthetic_run(step=overlapped, extra=[chosen])), "step-and-network")
+    assert found.text.startswith("Communication takes 0.00 s of a ")
+    assert any(line.startswith("at 100 Mbit/s: plain ") for line in found.evidence)
 
 
 def test_too_few_evaluations_give_no_forecast():

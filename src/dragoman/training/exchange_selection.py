@@ -58,7 +58,14 @@ class ExchangeSelection:
 
 
 def describe_exchange(choice: ExchangeChoice, step: int) -> ExchangeChosen:
-    method = choice.method
+    method, link = choice.method, choice.link or RingLink(0.0)
     return ExchangeChosen(
-        step=step, method=method.name, every=method.interval, wire_format=method.wire_format, reason=choice.reason
+        step=step,
+        method=method.name,
+        every=method.interval,
+        wire_format=method.wire_format,
+        overlap=method.overlap,
+        bits_per_s=link.bits_per_s,
+        latency_s=link.latency_s,
+        reason=choice.reason,
     )

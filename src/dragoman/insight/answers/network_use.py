@@ -15,7 +15,7 @@ from dragoman.insight.step_breakdown import (
     measured_steps,
 )
 from dragoman.number_format import percent, size
-from dragoman.step_model import RingLink, StepConditions, TcpLink, exchange_method, predict
+from dragoman.step_model import ExchangeMethod, RingLink, StepConditions, TcpLink, exchange_method, predict
 
 MIN_EXPOSED = 0.01
 """Part of a step that communication must take to tell the bandwidth of the link."""
@@ -82,16 +82,16 @@ def _exchange_bits_per_s(history: RunHistory) -> float | None:
     communication_s = mean_part_s(steps, "communication")
     if history.started.world_size == 1 or communication_s <= MIN_EXPOSED * mean_of(steps, "step_s"):
         return None
-    if _exchange_method(history) == "local":
+    if _exchange_method(history).name == "local":
         return None  # It runs behind the steps.
     return 8 * mean_of(steps, "sent_bytes") / communication_s
 
 
-def _exchange_method(history: RunHistory) -> str:
-    if history.exchange is not None:
-        return history.exchange.method
-    method = history.setting("exchange", "method")
-    return "plain" if method in (None, "auto") else str(method)
+def _exchange_method(history: RunHistory) -> ExchangeMethod:
+    if (chosen := history.exchange) is not None:
+        return ExchangeMethod(chosen.method, chosen.every, chosen.wire_format, overlap=chosen.overlap)
+    name = history.setting("exchange", "method")
+    return exchange_method("plain" if name in (None, "auto") else str(name))
 
 
 def _busiest_link(host: str, readings: Sequence[HostSampled]) -> list[str]:
@@ -131,9 +131,9 @@ def _faster_exchange(history: RunHistory) -> str:
 
 def _step_conditions(history: RunHistory) -> StepConditions | None:
     """The run as input of the step model; None if the bandwidth of its link is not known."""
-    steps, rate = measured_steps(history), _exchange_bits_per_s(history)
+    steps, link = measured_steps(history), _ring_link(history)
     world, method = history.started.world_size, _exchange_method(history)
-    if not steps or method == "powersgd" or (world > 1 and rate is None):
+    if not steps or method.name == "powersgd" or (world > 1 and link is None):
         return None
     tokens = round(mean_of(steps, "source_tokens") + mean_of(steps, "target_tokens"))
     compute_s = mean_part_s(steps, "compute") + mean_part_s(steps, "straggler wait")
@@ -143,6 +143,15 @@ def _step_conditions(history: RunHistory) -> StepConditions | None:
         step_tokens=tokens,
         tokens_per_s=(tokens / world / max(compute_s, 1e-9),) * world,
         update_s=fixed_s,
-        link=TcpLink(LINKS_BITS_PER_S["1 Gbit/s"]) if rate is None else RingLink(rate),
-        method=exchange_method(method),
+        link=link or TcpLink(LINKS_BITS_PER_S["1 Gbit/s"]),
+        method=method,
+        elastic=method.name == "local" and not method.overlap,
     )
+
+
+def _ring_link(history: RunHistory) -> RingLink | None:
+    """The link as its use or, behind overlapped steps, a measurement of `auto` shows it; None if neither does."""
+    if (rate := _exchange_bits_per_s(history)) is not None:
+        return RingLink(rate)
+    chosen = history.exchange
+    return RingLink(chosen.bits_per_s, chosen.latency_s) if chosen is not None and chosen.bits_per_s else None
