@@ -1,13 +1,17 @@
 """Links that make plain exchange 200 times slower: training time with `auto` against an unlimited link.
 
 Test hosts on this machine, as in `benchmarks.multi_host`: two and four of them, without delay and with a round trip of
-100 ms. Runs on unlimited and on slow links alternate. Needs root and two idle cores; takes about 20 minutes.
+100 ms; and two whose link has half of that rate and the whole of it by turns. Runs on unlimited and on slow links
+alternate. Needs root and two idle cores; takes about 20 minutes.
 
-    python -m benchmarks.hidden_link [--only 2-hosts 4-hosts]
+    python -m benchmarks.hidden_link [--only 2-hosts 4-hosts varying]
 """
 
+import itertools
 import statistics
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.system.hosts import Hosts
@@ -22,10 +26,11 @@ ROUND_TRIPS_S = (0.0, 0.1)
 # An average of checkpoints would be sent to all hosts at the end, in full precision.
 SETTINGS = ("training.shares=equal", "training.steps=120", "checkpoint.average=0", *NO_EVALUATION)
 PLAIN_SETTINGS = ("exchange.method=plain", *SETTINGS)
+VARYING_STEPS, TURN_S = 800, 40.0
 
 
 def main() -> None:
-    run_sections("hidden_link", __doc__, {"2-hosts": measure_two, "4-hosts": measure_four})
+    run_sections("hidden_link", __doc__, {"2-hosts": measure_two, "4-hosts": measure_four, "varying": measure_varying})
 
 
 def measure_two(data: Path) -> Iterator[Figure]:
@@ -34,6 +39,46 @@ def measure_two(data: Path) -> Iterator[Figure]:
 
 def measure_four(data: Path) -> Iterator[Figure]:
     yield from measure(data, dict.fromkeys("abcd", 0.45))
+
+
+def measure_varying(data: Path) -> Iterator[Figure]:
+    """A link whose rate changes several times while a run reviews its choice each minute."""
+    with Hosts(["a", "b"], quotas={"a": 1.0, "b": 1.0}) as hosts:
+        launcher = HostLauncher(hosts, data)
+        unlimited = [launcher.run("a,b", *PLAIN_SETTINGS)]
+        rate = slow_down_links(hosts, unlimited[0], SLOWDOWN_OF_PLAIN)
+        with varying_rate(hosts, rate):
+            auto = launcher.run("a,b", *SETTINGS, f"training.steps={VARYING_STEPS}")
+        for host in hosts:
+            host.set_rate(None)
+        unlimited.append(launcher.run("a,b", *PLAIN_SETTINGS))
+    choices = [event for event in auto.folder().events() if isinstance(event, ExchangeChosen)]
+    ratio = mean_step_s(auto) / statistics.median(map(mean_step_s, unlimited))
+    used = "; then ".join(f"every {choice.every}, {choice.wire_format}" for choice in choices)
+    name = f"2 hosts, {rate} and half of it by turns of {TURN_S:.0f} s: auto against unlimited, training time"
+    yield Figure(name, f"{ratio:.2f} x ({used})", "", {"ratio": ratio, "choices": used})
+
+
+@contextmanager
+def varying_rate(hosts: Hosts, rate: str) -> Iterator[None]:
+    """Change the rate of all links every `TURN_S` seconds."""
+    ended = threading.Event()
+    half = f"{int(rate.removesuffix('kbit')) / 2:.0f}kbit"
+
+    def vary() -> None:
+        for present in itertools.cycle((half, rate)):
+            for host in hosts:
+                host.set_rate(present)
+            if ended.wait(TURN_S):
+                return
+
+    thread = threading.Thread(target=vary)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def measure(data: Path, quotas: Mapping[str, float]) -> Iterator[Figure]:
