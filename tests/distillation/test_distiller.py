@@ -13,6 +13,8 @@ import dragoman
 from dragoman.corpus.dataset import DataSet
 from dragoman.distillation.distiller import Distillation, PartStart
 from dragoman.files import read_json
+from dragoman.recipe import resolve
+from dragoman.training.fingerprint import Fingerprint
 
 from ..shared_folder import shared_folder
 from .teachers import STUDENT, make_teacher
@@ -78,6 +80,14 @@ def test_a_complete_distillation_is_not_made_again(made):
 def test_other_inputs_are_refused_by_name(made):
     with pytest.raises(dragoman.DragomanError, match=r"training.steps was 12, now 13.*choose another --out"):
         distill(made, made / "student", text=[made / "more.en"], settings=[*STUDENT, "training.steps=13"])
+
+
+def test_every_setting_that_the_data_set_or_the_run_depends_on_is_recorded(made):
+    student = DataSet(made / "student" / "data")
+    prepared = {f"{section}.{name}" for section, part in student.manifest.settings.items() for name in part}
+    trained = Fingerprint.of(resolve("student", STUDENT).settings, student).settings
+    missing = prepared.union(trained).difference(read_json(made / "student" / "job.json"))
+    assert {key.partition(".")[0] for key in missing} == {"telemetry"}
 
 
 def test_own_folders_take_the_place_of_parts(made, tmp_path):

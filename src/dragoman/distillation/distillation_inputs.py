@@ -16,8 +16,8 @@ from dragoman.recipe import Resolved, resolve
 from dragoman.settings import MoneySettings
 from dragoman.synthesis.synthesizer import weights_digest
 
-_SECTIONS = {"corpus", "cleaning", "tokenizer", "batch", "model", "optimizer", "schedule", "training", "decoding"}
-"""Settings that change the student. The others may differ when a distillation is resumed."""
+_CHANGEABLE_SECTIONS = {"telemetry", "money"}
+"""Settings that do not change the student: they may differ when a distillation is resumed."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class DistillationInputs:
 
     def job(self) -> dict[str, Any]:
         """Everything that the student depends on, in a flat form, so that differences are short."""
-        chosen = self.resolved.settings.model_dump(mode="json", include=_SECTIONS)
+        chosen = self.resolved.settings.model_dump(mode="json", exclude=_CHANGEABLE_SECTIONS)
         return {
             "teacher": weights_digest(find_model(Path(self.teacher))),
             "data": self.data.manifest.identity,
