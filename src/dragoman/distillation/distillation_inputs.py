@@ -1,5 +1,6 @@
 """The inputs of a distillation: checked before anything is made, and recorded beside the result."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from dragoman.decoding.model_choice import find_model
 from dragoman.errors import DragomanError
 from dragoman.files import read_json
 from dragoman.pipeline import Overrides
-from dragoman.recipe import Resolved, resolve
+from dragoman.recipe import Resolved, resolve, show_value
 from dragoman.settings import MoneySettings
 from dragoman.synthesis.synthesizer import weights_digest
 
@@ -39,6 +40,13 @@ class DistillationInputs:
     @cached_property
     def resolved(self) -> Resolved:
         return resolve(self.recipe, self.overrides)
+
+    @property
+    def override_arguments(self) -> list[str]:
+        """The overrides as a command takes them."""
+        if isinstance(self.overrides, Mapping):
+            return [f"{key}={show_value(value)}" for key, value in self.overrides.items()]
+        return list(self.overrides)
 
     def check(self) -> None:
         """Raise one error with everything that would fail later."""
