@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from dragoman import cli, event_json
@@ -29,6 +30,15 @@ def test_every_command_has_help_with_an_example(command):
     shown = CliRunner().invoke(cli.app, [command, "--help"]).output
     assert "Example" in shown
     assert f"dragoman {command}" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_every_word(command):
+    shown = CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": "1000"}).output
+    parsed = typer.main.get_command(cli.app).commands[command]
+    texts = [parsed.help, *(parameter.help or "" for parameter in parsed.params)]
+    words = " ".join(texts).replace("`", "").replace("**", "").split()
+    assert [word for word in words if word not in shown.split()] == []  # `<BT>` in Markdown is markup, and disappears.
 
 
 @pytest.mark.parametrize("command", COMMANDS)
