@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from .command_line import run_command
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = Path(__file__).parents[1] / "README.md"
+LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
 
 
@@ -47,6 +49,14 @@ def test_every_command_is_documented(command):
     assert f"dragoman {command}" in pages
 
 
+@pytest.mark.parametrize("page", [README, DOCS / "index.md"], ids=lambda page: page.name)
+def test_the_overviews_list_every_command_and_link_every_page(page):
+    text = page.read_text()
+    assert [command for command in COMMANDS if f"\ndragoman {command} " not in text] == []
+    links = {(page.parent / target).resolve() for target in LINK.findall(text)} | {page}
+    assert [other.name for other in DOCS.glob("*.md") if other not in links and other.name != "index.md"] == []
+
+
 def test_every_setting_is_documented_as_it_is():
     assert (DOCS / "settings.md").read_text() == as_markdown(), "run `python -m dragoman.recipe > docs/settings.md`"
 
@@ -67,7 +77,7 @@ def test_every_corpus_is_documented(corpus):
 
 def test_the_documentation_links_to_pages_that_exist():
     for page in (*DOCS.glob("*.md"), README):
-        for target in __import__("re").findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        for target in LINK.findall(page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
