@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.corpora import EUROPARL, MULTI30K, NEWSTEST, read_split, split_files
-from benchmarks.forked_commands import ForkedCommand, start_forked
+from benchmarks.forked_commands import ForkedCommand, call_forked, start_forked
 from benchmarks.reporting import Figure
+from dragoman.decoding.model_choice import find_model
 from dragoman.files import write_atomic
 from dragoman.insight.data_forecast import CurvePart, LearningCurve
+from dragoman.model.architecture import Architecture
+from dragoman.model.model_folder import load_model
+from dragoman.recipe import show_value
+from dragoman.training.start_model import DROPOUTS
 
 PARTS = (0.05, 0.1, 0.2, 0.4, 1)
 """Parts of the pairs of a learning curve; the last one is forecast from the others."""
@@ -31,11 +36,13 @@ class Adaptation:
     work: Path
     base_recipe: str
     recipe: str
-    """Of the adaptations, of the run from scratch and of the learning curves."""
+    """Of the adaptations, of the runs from scratch and of the learning curves."""
     base: Path | None
     """A europarl model to begin with; None to train one."""
     base_steps: int
     steps: int
+    curve_corpora: Sequence[str]
+    """Of europarl and multi30k."""
     curve_steps: int
     curve_tokens: int
     """Tokens of a batch in the learning curve of europarl. With few of them, no pair of its largest parts would be used
@@ -67,8 +74,10 @@ class Adaptation:
     def runs(self) -> dict[str, Path]:
         """From scratch, adapted to Multi30k alone, and adapted with the old data at each weight; trained together."""
         adapted: tuple[str | Path, ...] = ("--from", self.start, "--data", self.multi30k, *self._also_news)
+        scratch = ("--data", self.multi30k, f"schedule.warmup_steps={max(1, self.steps // 5)}")
         options: dict[str, Sequence[str | Path]] = {
-            "scratch": ("--data", self.multi30k, f"schedule.warmup_steps={max(1, self.steps // 5)}"),
+            "scratch": scratch,
+            "scratch-same-architecture": (*scratch, *architecture_overrides(self.start)),
             "adapted": adapted,
             **{mixed_name(each): (*adapted, "--data", f"{self.europarl}@{each}") for each in self.old_weights},
         }
@@ -86,7 +95,7 @@ class Adaptation:
         return [float(found["bleu"]["value"]) for found in self._read(map(score, models))]
 
     def learning_curves(self) -> dict[str, LearningCurve]:
-        """Of both corpora, trained at the same time."""
+        """Of the chosen corpora, trained at the same time."""
         every = max(1, self.curve_steps // 8)
         settings = [f"training.steps={self.curve_steps}", f"evaluation.every={every}", "evaluation.bleu=false"]
 
@@ -95,7 +104,11 @@ class Adaptation:
             log = self.work / f"curve-{data.name}.log"
             return start_forked(log, "learning-curve", self.recipe, "--data", data, *options, *settings, *further)
 
-        data = {self.europarl: (f"batch.tokens={self.curve_tokens}",), self.multi30k: ()}
+        data: dict[Path, Sequence[str]] = {}
+        if "europarl" in self.curve_corpora:
+            data[self.europarl] = (f"batch.tokens={self.curve_tokens}",)
+        if "multi30k" in self.curve_corpora:
+            data[self.multi30k] = ()
         found = self._read(start(path, *further) for path, further in data.items())
         return {
             path.name: LearningCurve([CurvePart(**part) for part in curve["parts"]])
@@ -143,19 +156,34 @@ class Adaptation:
         return start_forked(self.work / f"train-{name}.log", "train", recipe, *out, *options, *settings)
 
 
+def architecture_overrides(model: Path) -> list[str]:
+    """The architecture of a model as settings, but for dropout, which adaptations take from their recipe, too."""
+    # Not in this process: threads that it started would be missing in its forked children.
+    shape = call_forked(read_architecture, model).model_dump(exclude={"vocabulary", *DROPOUTS})
+    return [f"model.{name}={show_value(value)}" for name, value in shape.items()]
+
+
+def read_architecture(model: Path) -> Architecture:
+    return load_model(find_model(model)).description.architecture
+
+
 def mixed_name(weight: float) -> str:
     return f"mixed-{weight}"
 
 
 def measure_adaptation(bench: Adaptation) -> Iterator[Figure]:
     """Multi30k's test2016: the europarl model, adapted, against from scratch, after the same number of steps."""
-    models = [bench.start, bench.runs["scratch"], bench.runs["adapted"]]
-    before, scratch, adapted = bench.bleu(models, *CAPTIONS)
+    scratch = {
+        f"the architecture of `{bench.recipe}`": bench.runs["scratch"],
+        "the architecture of the europarl model": bench.runs["scratch-same-architecture"],
+    }
+    before, adapted, *others = bench.bleu([bench.start, bench.runs["adapted"], *scratch.values()], *CAPTIONS)
     yield Figure("test2016 BLEU of the europarl model", f"{before:.2f}", "", before)
     how = f"after {bench.steps} steps of `{bench.recipe}` on Multi30k"
-    yield Figure(f"test2016 BLEU {how}, from scratch with its architecture", f"{scratch:.2f}", "", scratch)
     yield Figure(f"test2016 BLEU {how}, from the europarl model", f"{adapted:.2f}", "", adapted)
-    yield Figure("gained by the start", f"{adapted - scratch:+.2f}", "+3", adapted - scratch)
+    for name, bleu in zip(scratch, others, strict=True):
+        yield Figure(f"test2016 BLEU {how}, from scratch with {name}", f"{bleu:.2f}", "", bleu)
+        yield Figure(f"gained by the start, against {name}", f"{adapted - bleu:+.2f}", "+3", adapted - bleu)
 
 
 def measure_forgetting(bench: Adaptation) -> Iterator[Figure]:

@@ -2,8 +2,9 @@
 
 Workers are simulated on one device (see `benchmarks.simulated_workers`): the exchange, the batches and their shares are
 those of real runs. A cell is `WORKERS/INTERVAL/WIRE_FORMAT`, with the outer learning rate and momentum if they are not
-1 and 0: `4/128/int4/0.7/0.9`; `sync` is synchronous training, which does not depend on the number of workers. Each cell
-runs in a process of its own. Finished cells are kept in a file of JSON lines and not repeated.
+1 and 0: `4/128/int4/0.7/0.9`; `sync` is synchronous training, which does not depend on the number of workers. Values
+with commas are all their combinations: `2,8/128/int4,int2` is four cells. Each cell runs in a process of its own.
+Finished cells are kept in a file of JSON lines, and not repeated with the same data, sets and settings.
 
     python -m benchmarks.exchange_quality --data DATA --steps 2048 --cells sync 2/128/int4 --out cells.jsonl
     python -m benchmarks.exchange_quality --data DATA --recipe modern --device cuda --steps 2000 --seconds 540
@@ -16,6 +17,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +52,7 @@ from dragoman.training.train_step import TrainStep
 SYNCHRONOUS = "sync"
 MAX_FRAGMENTS = 32
 """Fragments of tiny models would be smaller than a block of quantized values if there were more."""
-DEFAULT_CELLS = [
-    SYNCHRONOUS,
-    *(f"{n}/{every}/{bits}" for n in (2, 4) for every in (32, 128, 512) for bits in ("int8", "int4", "int2")),
-]
+DEFAULT_CELLS = (SYNCHRONOUS, "2,4,8/32,128,512/int8,int4,int2")
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,11 @@ def main() -> None:
     parser.add_argument("--also-evaluate", nargs="*", default=[], metavar="NAME=SOURCE,REFERENCE")
     arguments = parser.parse_args()
     started_at = time.monotonic()
+    data = DataSet(Path(arguments.data))
+    sets = {each.name: each.identity for each in read_evaluation_sets(arguments.also_evaluate, data.tokenizer)}
     fixed = {name: getattr(arguments, name) for name in ("recipe", "steps", "device", "set")}
-    for text, cell in {text: Cell.parse(text) for text in arguments.cells}.items():
+    fixed |= {"data": data.manifest.identity, "also_evaluate": sets}
+    for text, cell in {text: Cell.parse(text) for text in expand_cells(arguments.cells)}.items():
         known = {result["cell"] for result in read_results(arguments.out, fixed)}
         if text in known or time.monotonic() - started_at > arguments.seconds:
             continue
@@ -138,12 +140,17 @@ def main() -> None:
     print_table(list(read_results(arguments.out, fixed)))
 
 
+def expand_cells(texts: Sequence[str]) -> list[str]:
+    """The single cells of texts with several values, separated by commas."""
+    return ["/".join(values) for text in texts for values in product(*(part.split(",") for part in text.split("/")))]
+
+
 def read_results(path: Path, fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Finished cells of the same recipe, steps, device and further settings."""
+    """Finished cells of the same recipe, steps, device, further settings, data and evaluation sets."""
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
             result = json.loads(line)
-            if all(result[name] == value for name, value in fixed.items()):
+            if all(result.get(name) == value for name, value in fixed.items()):
                 yield result
 
 

@@ -50,6 +50,7 @@ LENGTH_RATIO = 0.5
 STEPS = 20
 MODEL_SECTIONS = ("import", "export")
 ADAPTATION_SECTIONS = ("adapt", "forget", "curve")
+CURVE_CORPORA = ("europarl", "multi30k")
 SETTINGS = [
     f"training.steps={STEPS}", "batch.tokens=1024", "evaluation.bleu=false", f"checkpoint.every={STEPS}",
     "training.precision=fp32", "fine_tuning.learning_rate=0.002",
@@ -194,6 +195,9 @@ def main() -> None:
     parser.add_argument("--base-steps", type=int, default=4000, help="steps of the europarl model")
     parser.add_argument("--recipe", default="small", help="recipe of all other runs")
     parser.add_argument("--steps", type=int, default=500, help="steps of each adaptation")
+    parser.add_argument(
+        "--curve-corpora", nargs="+", choices=CURVE_CORPORA, default=CURVE_CORPORA, help="corpora of learning curves"
+    )
     parser.add_argument("--curve-steps", type=int, default=1500, help="steps of each run of a learning curve")
     parser.add_argument("--curve-tokens", type=int, default=25600, help="tokens of a batch of europarl's curve")
     parser.add_argument(

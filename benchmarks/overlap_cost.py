@@ -2,7 +2,8 @@
 
 One worker trains on the device alone. Others are one of two, with local steps: a link that only takes time, and echoes
 what is sent, stands for the peer. They take turns, and the difference is what the exchange costs. On a fast link that
-is quantization, copies and the outer step alone; a slow one must also be hidden behind the steps.
+is quantization, copies and the outer step alone; a slow one must also be hidden behind the steps. All have the interval
+and the wire format that `auto` chooses for the slowest link and the measured step, unless --every is given.
 
     python -m benchmarks.overlap_cost --data DATA --recipe transformer-base --device cuda
 """
@@ -29,6 +30,15 @@ from dragoman.model.memory_budget import choose_micro_batch_tokens
 from dragoman.model.precision import Precision
 from dragoman.recipe import resolve
 from dragoman.settings import Settings
+from dragoman.step_model import (
+    PLAIN,
+    ExchangeChoice,
+    ExchangeConditions,
+    ExchangeMethod,
+    RingLink,
+    choose,
+    exchange_method,
+)
 from dragoman.training.replica import build_replica
 from dragoman.training.train_step import TrainStep
 
@@ -85,27 +95,37 @@ def main() -> None:
     parser.add_argument("--recipe", default="transformer-base")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=100, help="steps of each turn")
-    parser.add_argument("--every", type=int, default=107)
-    parser.add_argument("--wire-format", default="int4")
+    parser.add_argument("--every", type=int, help="steps between synchronisations (default: the choice of auto)")
+    parser.add_argument("--wire-format", default="int4", help="with --every")
     parser.add_argument("--tokens", type=int, default=25600, help="tokens of a batch")
     parser.add_argument("--mbit", type=float, nargs="+", default=[100.0, 100_000.0], help="rates of the links")
     arguments = parser.parse_args()
-    exchange = [f"exchange.every={arguments.every}", f"exchange.wire_format={arguments.wire_format}"]
-    overrides = [f"batch.tokens={arguments.tokens}", "exchange.method=local", *exchange]
-    settings = resolve(arguments.recipe, overrides).settings
+    method = None
+    if arguments.every is not None:
+        method = exchange_method("local", interval=arguments.every, wire_format=arguments.wire_format)
+    settings = resolve(arguments.recipe, [f"batch.tokens={arguments.tokens}"]).settings
     device, data = torch.device(arguments.device), DataSet(arguments.data)
-    print_figures("overlap_cost", measure_cost(settings, data, device, arguments.steps, arguments.mbit))
+    print_figures("overlap_cost", measure_cost(settings, data, device, arguments.steps, arguments.mbit, method))
 
 
 def measure_cost(
-    settings: Settings, data: DataSet, device: torch.device, steps: int, links_mbit: Sequence[float]
+    settings: Settings,
+    data: DataSet,
+    device: torch.device,
+    steps: int,
+    links_mbit: Sequence[float],
+    method: ExchangeMethod | None,
 ) -> Iterator[Figure]:
     """Medians over turns that alternate."""
-    clusters = [EchoCluster(device, None), *(EchoCluster(device, 1e6 * mbit / 8) for mbit in links_mbit)]
-    runs = [_EchoRun(settings, data, cluster) for cluster in clusters]
-    for run in runs:
+    alone = _EchoRun(settings, data, EchoCluster(device, None), PLAIN)
+    alone.time_steps(WARMUP_STEPS)
+    method = method or choose_local(alone.parameters, alone.time_steps(steps), min(links_mbit))
+    setting = f"{method.interval}; {method.wire_format}"
+    yield Figure("steps between synchronisations; wire format", setting, "", [method.interval, method.wire_format])
+    busy = [_EchoRun(settings, data, EchoCluster(device, 1e6 * mbit / 8), method) for mbit in links_mbit]
+    for run in busy:
         run.time_steps(WARMUP_STEPS)
-    times = [[run.time_steps(steps) for run in runs] for _ in range(TURNS)]
+    times = [[run.time_steps(steps) for run in (alone, *busy)] for _ in range(TURNS)]
     alone_s, *busy_s = (statistics.median(each) for each in zip(*times, strict=True))
     for mbit, each_s in zip(links_mbit, busy_s, strict=True):
         cost = each_s / alone_s - 1
@@ -113,19 +133,26 @@ def measure_cost(
         yield Figure(f"a step beside an exchange at {mbit:,.0f} Mbit/s against one without", text, "3 %", cost)
 
 
+def choose_local(parameters: int, step_s: float, link_mbit: float) -> ExchangeMethod:
+    """The local steps that `auto` chooses for two workers with this link."""
+    method = choose(ExchangeConditions(RingLink(1e6 * link_mbit), parameters, 2), step_s).method
+    if method.name != "local":
+        raise SystemExit(f"auto chooses {method.name} at {link_mbit:,.0f} Mbit/s: give --every, or a slower --mbit.")
+    return method
+
+
 class _EchoRun:
     """A replica that trains."""
 
-    def __init__(self, settings: Settings, data: DataSet, cluster: EchoCluster) -> None:
+    def __init__(self, settings: Settings, data: DataSet, cluster: EchoCluster, method: ExchangeMethod) -> None:
         device = self._device = cluster.device
         architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
         self._workers = cluster.world_size
         self._replica = build_replica(settings, architecture, cluster)
+        parameters = self._replica.model.trainable_parameters
+        self.parameters = sum(parameter.numel() for parameter in parameters)
         if cluster.world_size > 1:
-            choice, parameters = (
-                choose_exchange.from_settings(settings.exchange),
-                self._replica.model.trainable_parameters,
-            )
+            choice = ExchangeChoice(method)
             self._replica.exchange = choose_exchange.build(choice, settings.exchange, cluster, parameters)
         precision = Precision.choose(settings, device)
         loader = DataLoader(

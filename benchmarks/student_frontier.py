@@ -6,21 +6,20 @@ as the reference in the cell's own vocabulary, so that a smaller vocabulary pays
 alternate, and the time is that of the CPU, which other work on the machine hardly changes.
 
 With `--train`, the chosen cells are trained through the command line on these files, such as those of the folder
-`synthetic` of a distillation, for the column BLEU; that takes a GPU. Rows in `--results` are not measured again, and a
-cell that has its BLEU there is not trained again: speeds may come from one machine and BLEU from another, and the same
-command resumes. `--picture` draws the frontier.
+`synthetic` of a distillation, for the column BLEU; that takes a GPU. `--out` keeps the runs, and the rows in
+`frontier.json`: the same command resumes. Cells with a row there are not measured again, and cells with a BLEU are not
+trained again, so that speeds may come from one machine and BLEU from another. `--picture` draws the frontier.
 
-    python -m benchmarks.student_frontier [--sentences 128] [--rounds 5] [--cells 8-1-256-1536-8k] [--corpora DIR]
-    python -m benchmarks.student_frontier --picture docs/images/student-frontier.svg --results frontier.json
-    python -m benchmarks.student_frontier --train corpus.en,corpus.de --cells 8-1-256-1536-8k --results frontier.json
+    python -m benchmarks.student_frontier [--sentences 128] [--rounds 5] [--cells 8-1-256-1536-8k] [--out FOLDER]
+    python -m benchmarks.student_frontier --train corpus.en,corpus.de --cells 8-1-256-1536-8k --out FOLDER
+    python -m benchmarks.student_frontier --picture docs/images/student-frontier.svg --out FOLDER
 """
 
 import argparse
-import json
 import re
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from dragoman.decoding.scoring import score
 from dragoman.decoding.translator_loading import load
 from dragoman.distillation.size_variants import export_random
 from dragoman.exporting.exporter import file_sizes
+from dragoman.files import read_json, write_json
 from dragoman.model.architecture import Architecture, architecture_of, parameter_count
 from dragoman.model.model_folder import ModelDescription
 from dragoman.settings import DecodingSettings, TokenizerSettings
@@ -49,6 +49,7 @@ CELLS = (
 )  # fmt: skip
 """Encoder layers, decoder layers, width, feed-forward dimension, pieces."""
 BEAMS = {BASE: (1, 4)}
+ROWS_FILE = "frontier.json"
 
 
 @dataclass(frozen=True)
@@ -69,35 +70,44 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--sentences", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cells", nargs="+", default=CELLS)
+    parser.add_argument("--cells", nargs="+", help="cells to measure, or to train (default: all)")
     parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora")
     parser.add_argument("--train", metavar="SOURCE,TARGET", help="train the cells on these files, for BLEU")
     parser.add_argument("--steps", type=int, default=6000, help="training steps of each cell")
-    parser.add_argument("--results", type=Path, help="JSON file of the rows: read if it exists, and written")
+    parser.add_argument("--out", type=Path, help="folder of the rows and runs; resumed if it exists")
     parser.add_argument("--picture", type=Path, help="SVG file to draw")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        known = read_rows(options.results)
-        rows = known or measure(Path(folder), options)
-        write_rows(options.results, rows)
-        for number, row in enumerate(rows):
-            if options.train and row.name in options.cells and row.bleu is None:
-                rows[number] = replace(row, bleu=train_cell(row.name, Path(folder), options))
-                write_rows(options.results, rows)
+    if options.train and not options.out:
+        parser.error("--train needs --out, for its runs.")
+    rows = read_rows(options.out, options.cells)
+    if not rows:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = measure(Path(folder), options.cells or CELLS, options)
+        write_rows(options.out, rows)
+    for number, row in enumerate(rows):
+        if options.train and row.bleu is None and (row.name in options.cells if options.cells else row.name != BASE):
+            rows[number] = replace(row, bleu=train_cell(row.name, options))
+            write_rows(options.out, rows)
     print_rows(rows)
     if options.picture:
         options.picture.write_text(draw([asdict(row) for row in rows]))
     print_json("student_frontier", sentences=options.sentences, rows=[asdict(row) for row in rows])
 
 
-def read_rows(path: Path | None) -> list[FrontierCell]:
-    """The rows of earlier commands; none without a file."""
-    return [FrontierCell(**row) for row in json.loads(path.read_text())] if path and path.exists() else []
+def read_rows(out: Path | None, cells: Sequence[str] | None) -> list[FrontierCell]:
+    """The rows of earlier commands, which must have these cells; none without a file."""
+    if out is None or not (out / ROWS_FILE).exists():
+        return []
+    rows = [FrontierCell(**row) for row in read_json(out / ROWS_FILE)]
+    if missing := set(cells or ()).difference(row.name for row in rows):
+        raise SystemExit(f"{out / ROWS_FILE} has no row of {', '.join(sorted(missing))}: choose another --out.")
+    return rows
 
 
-def write_rows(path: Path | None, rows: list[FrontierCell]) -> None:
-    if path:
-        path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+def write_rows(out: Path | None, rows: list[FrontierCell]) -> None:
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / ROWS_FILE, [asdict(row) for row in rows])
 
 
 def parse_cell(name: str) -> Architecture:
@@ -111,10 +121,10 @@ def parse_cell(name: str) -> Architecture:
     )  # fmt: skip
 
 
-def measure(folder: Path, options: argparse.Namespace) -> list[FrontierCell]:
+def measure(folder: Path, cells: Sequence[str], options: argparse.Namespace) -> list[FrontierCell]:
     sources, references = read_split(NEWSTEST, "newstest2014", options.corpora)
     pairs = list(zip(sources, references, strict=True))[: options.sentences]
-    architectures = {BASE: architecture_of(BASE), **{name: parse_cell(name) for name in options.cells}}
+    architectures = {BASE: architecture_of(BASE), **{name: parse_cell(name) for name in cells}}
     vocabularies = {architecture.vocabulary for architecture in architectures.values()}
     tokenizers = train_tokenizers(vocabularies, folder, options.corpora)
     exports: dict[str, Path] = {}
@@ -148,9 +158,9 @@ def train_tokenizers(sizes: set[int], folder: Path, corpora: Path) -> dict[int, 
     return {size: Tokenizer.load(folder / f"{size}.model") for size in sizes}
 
 
-def train_cell(name: str, folder: Path, options: argparse.Namespace) -> float:
+def train_cell(name: str, options: argparse.Namespace) -> float:
     """BLEU of a cell's int8 export on newstest2014, after training with the other settings of `student`."""
-    cell = parse_cell(name)
+    cell, folder = parse_cell(name), options.out
     sides = read_split(NEWSTEST, "newstest2014", options.corpora)
     data, run, export = folder / f"data-{cell.vocabulary}", folder / f"{name}-run", folder / f"{name}-export"
     vocabulary = f"tokenizer.vocabulary_size={cell.vocabulary}"
@@ -160,7 +170,7 @@ def train_cell(name: str, folder: Path, options: argparse.Namespace) -> float:
     settings += [f"evaluation.every={options.steps}", "evaluation.bleu=false"]
     settings += [f"model.{field}={value}" for field, value in shape.items()]
     run_dragoman("train", "student", "--data", data, "--out", run, *settings)
-    run_dragoman("export", run, "--out", export)
+    run_dragoman("export", run, "--out", export, "--overwrite")
     translations = load(export, "cpu").translate(sides[0])
     return round(score(translations, sides[1]).bleu.value, 2)
 

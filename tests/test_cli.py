@@ -18,6 +18,7 @@ from .command_line import run_command
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = Path(__file__).parents[1] / "README.md"
+LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
 
 
@@ -31,6 +32,15 @@ def test_every_command_has_help_with_an_example(command):
     shown = CliRunner().invoke(cli.app, [command, "--help"]).output
     assert "Example" in shown
     assert f"dragoman {command}" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_every_word(command):
+    shown = CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": "1000"}).output
+    parsed = typer.main.get_command(cli.app).commands[command]
+    texts = [parsed.help, *(parameter.help or "" for parameter in parsed.params)]
+    words = " ".join(texts).replace("`", "").replace("**", "").split()
+    assert [word for word in words if word not in shown.split()] == []  # `<BT>` in Markdown is markup, and disappears.
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -53,6 +63,14 @@ def test_launch_refuses_json_and_names_the_command_that_prints_it(tmp_path):
     assert "run `dragoman report runs/base --json` on a afterwards." in done.stderr
 
 
+@pytest.mark.parametrize("page", [README, DOCS / "index.md"], ids=lambda page: page.name)
+def test_the_overviews_list_every_command_and_link_every_page(page):
+    text = page.read_text()
+    assert [command for command in COMMANDS if f"\ndragoman {command} " not in text] == []
+    links = {(page.parent / target).resolve() for target in LINK.findall(text)} | {page}
+    assert [other.name for other in DOCS.glob("*.md") if other not in links and other.name != "index.md"] == []
+
+
 def test_every_setting_is_documented_as_it_is():
     assert (DOCS / "settings.md").read_text() == as_markdown(), "run `python -m dragoman.recipe > docs/settings.md`"
 
@@ -73,7 +91,7 @@ def test_every_corpus_is_documented(corpus):
 
 def test_the_documentation_links_to_pages_that_exist():
     for page in (*DOCS.glob("*.md"), README):
-        for target in __import__("re").findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        for target in LINK.findall(page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 

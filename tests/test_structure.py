@@ -30,6 +30,11 @@ def test_the_guide_for_contributors_lists_exactly_what_is_there():
     assert listed == packages | modules
 
 
+def test_the_readme_lists_every_package():
+    tree = (SOURCE.parents[1] / "README.md").read_text().partition("src/dragoman/")[2].partition("```")[0]
+    assert [path.parent.name for path in SOURCE.glob("*/__init__.py") if f"  {path.parent.name}/ " not in tree] == []
+
+
 def test_no_two_classes_share_a_name():
     places = defaultdict(list)
     for path in MODULES:

@@ -57,7 +57,7 @@ def test_all_readers_of_text_files_find_the_same_lines(tmp_path_factory, expecte
     path.write_bytes("".join(f"{line}\n" for line in expected).encode())
     without_ends = [line.removesuffix("\r") for line in expected]
     assert read_text_lines(path) == text_input.read_lines(path) == without_ends
-    with text_input.open_text(str(path)) as file:
+    with text_input.open_pipe(str(path)) as file:
         assert list(iterate_lines(file)) == without_ends
     pairs = read_pairs(Source("text", (path, path), "lines"), EN_DE)
     assert list(pairs) == [(line.encode(), line.encode()) for line in without_ends]

@@ -362,3 +362,7 @@ class Settings(Section):
     decoding: DecodingSettings = DecodingSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     money: MoneySettings = MoneySettings()
+
+
+PREPARATION_SECTIONS = {"corpus", "cleaning", "augmentation", "tokenizer"}
+"""Sections that a data set depends on. Training does not read them."""

@@ -1,6 +1,7 @@
 """`dragoman translate` as users run it."""
 
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ def test_a_file_with_spaces_in_its_name_is_still_a_file(model: Path, tmp_path: P
     (tmp_path / "two words").write_text("One.\nTwo.\n")
     done = run_command("translate", str(model), str(tmp_path / "two words"))
     assert done.stdout.count("\n") == 2
+
+
+def test_a_file_may_be_compressed(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("One.\nTwo.\n")
+    (tmp_path / "text.xz").write_bytes(lzma.compress(b"One.\nTwo.\n"))
+    plain, compressed = (run_command("translate", str(model), str(tmp_path / name)) for name in ("text", "text.xz"))
+    assert compressed.returncode == 0, compressed.stderr
+    assert compressed.stdout == plain.stdout
 
 
 @pytest.mark.parametrize("words", [["Hi."], ["missing.txt"], ["A sentence.", "Hi."], ["Hi.", "A sentence."]])

@@ -1,3 +1,4 @@
+import lzma
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_lines_may_be_blank_or_have_tabs_and_carriage_returns(data, tmp_path):
     assert len(found.pairs) == 2
 
 
+def test_files_may_be_compressed(data, tmp_path):
+    files = write(tmp_path, "a.en", "a dog", "a cat"), write(tmp_path, "a.de", "ein Hund", "eine Katze")
+    for file in files:
+        file.with_suffix(f"{file.suffix}.xz").write_bytes(lzma.compress(file.read_bytes()))
+    plain, compressed = (f"{name}={files[0]}{end},{files[1]}{end}" for name, end in (("plain", ""), ("xz", ".xz")))
+    first, second = read_evaluation_sets([plain, compressed], data.tokenizer)
+    assert first.identity == second.identity
+
+
 def test_all_problems_are_in_one_message(data, tmp_path):
     two, three, empty = write(tmp_path, "2", "a", "b"), write(tmp_path, "3", *"abc"), write(tmp_path, "0")
     arguments = [
@@ -52,7 +62,8 @@ def test_all_problems_are_in_one_message(data, tmp_path):
         read_evaluation_sets(arguments, data.tokenizer)
     assert [line.strip() for line in str(error.value).splitlines()] == [
         f"--also-evaluate uneven: {two} has 2 lines, {three} 3: give a reference for each line.",
-        f"--also-evaluate gone: {tmp_path / 'x'} cannot be read (No such file or directory): check the path.",
+        f"--also-evaluate gone: {tmp_path / 'x'}: cannot be read (No such file or directory): check the path and its "
+        "permissions",
         f"--also-evaluate empty: {empty} is empty: give a file with one sentence per line.",
         f"--also-evaluate good={two},{two}: good is taken: choose another name.",
         f"--also-evaluate valid={two},{two}: valid is taken: choose another name.",

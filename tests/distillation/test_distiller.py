@@ -1,6 +1,8 @@
 """A distillation from a teacher to the report, whatever interrupts it."""
 
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +13,15 @@ import pytest
 
 import dragoman
 from dragoman.corpus.dataset import DataSet
+from dragoman.distillation.distillation_folder import DistillationFolder
+from dragoman.distillation.distillation_inputs import DistillationInputs
+from dragoman.distillation.distillation_parts import make_parts
 from dragoman.distillation.distiller import Distillation, PartStart
 from dragoman.files import read_json
+from dragoman.recipe import resolve
+from dragoman.training.fingerprint import Fingerprint
 
+from ..command_line import run_command
 from ..shared_folder import shared_folder
 from .teachers import STUDENT, make_teacher
 
@@ -80,6 +88,14 @@ def test_other_inputs_are_refused_by_name(made):
         distill(made, made / "student", text=[made / "more.en"], settings=[*STUDENT, "training.steps=13"])
 
 
+def test_every_setting_that_the_data_set_or_the_run_depends_on_is_recorded(made):
+    student = DataSet(made / "student" / "data")
+    prepared = {f"{section}.{name}" for section, part in student.manifest.settings.items() for name in part}
+    trained = Fingerprint.of(resolve("student", STUDENT).settings, student).settings
+    missing = prepared.union(trained).difference(read_json(made / "student" / "job.json"))
+    assert {key.partition(".")[0] for key in missing} == {"telemetry"}
+
+
 def test_own_folders_take_the_place_of_parts(made, tmp_path):
     out = tmp_path / "student"
     (out / "synthetic").mkdir(parents=True)
@@ -125,6 +141,36 @@ def test_a_distillation_that_is_killed_again_and_again_gives_the_same_student(ma
 def command_line(made: Path, out: Path) -> list[str]:
     arguments = ["--data", made / "data", "--text", made / "more.en", "--out", out, "--workers", "1", *STUDENT]
     return [sys.executable, "-m", "dragoman", "distill", *map(str, [made / "teacher", *arguments])]
+
+
+def test_the_printed_commands_make_the_same_folders(made, tmp_path):
+    out = tmp_path / "by hand"
+    shutil.copytree(made / "student" / "text", out / "text")
+    _, starts = distill(made, made / "student", compare=True, text=[made / "more.en"])
+    commands = {start.name: shlex.split(start.command) for start in starts}
+    for part in ("synthetic", "data", "run", "export", "baseline data"):
+        words = [word.replace(str(made / "student"), str(out)) for word in commands[part]]
+        done = run_command(*words[1:])
+        assert done.returncode == 0, done.stderr
+    for data in ("data", "baseline/data"):
+        assert DataSet(out / data).manifest.identity == DataSet(made / "student" / data).manifest.identity
+    for name in ("synthetic/corpus.de", "export/model.bin"):
+        assert (out / name).read_bytes() == (made / "student" / name).read_bytes(), name
+
+
+def test_the_printed_commands_have_all_options_and_are_quoted_for_a_shell(made, tmp_path):
+    settings = {"training.steps": 3, "cleaning.rules": "+language", "money.price_per_hour": [2.1]}
+    inputs = DistillationInputs(
+        str(made / "teacher"), DataSet(made / "data"), ("more text.en",), "student", settings, 2, ("a", "b"), 3
+    )
+    folder = DistillationFolder(tmp_path / "a student")
+    parts = make_parts(folder, inputs, dragoman.no_progress, compare=True)
+    words = {part.name: shlex.split(part.command) for part in parts}
+    assert {"more text.en", "--hosts", "a,b", "decoding.beam=2", str(folder.synthetic)} <= set(words["synthetic"])
+    assert {"--workers", "3", str(folder.student.run)} <= set(words["run"])
+    for part in ("data", "run", "baseline data", "baseline run"):
+        overrides = [word for word in words[part] if "=" in word]
+        assert resolve("student", overrides).settings == inputs.resolved.settings, part
 
 
 def test_the_command_prints_the_tables(made):

@@ -70,6 +70,7 @@ def test_other_code_is_named_instead_of_its_settings(fingerprint):
         "checkpoint.keep_last=9",
         "money.price_per_hour=[2]",
         "tokenizer.sample_pairs=5",
+        "augmentation.upper_case=0.5",
     ],
 )
 def test_settings_of_one_machine_or_of_the_preparation_may_differ(data, fingerprint, override):

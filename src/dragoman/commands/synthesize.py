@@ -45,7 +45,7 @@ def synthesize(
     back: Annotated[
         bool, typer.Option("--back", help="Back-translation: the translations are the source side of the corpus.")
     ] = False,
-    tag: Annotated[str, typer.Option("--tag", help='Word in front of each translation, such as "<BT>".')] = "",
+    tag: Annotated[str, typer.Option("--tag", help="Word in front of each translation, such as `<BT>`.")] = "",
     n_best: Annotated[int, typer.Option("--n-best", min=1, max=100, help="Translations per line.")] = 1,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching the best.")] = False,
     temperature: Annotated[

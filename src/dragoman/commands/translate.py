@@ -23,7 +23,8 @@ Texts = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE]... [key=value]...",
-        help='Lines of text (default: standard input), or "a sentence", or documents with --out; settings.',
+        help='Lines of text, plain or compressed (default: standard input), or "a sentence", or documents with --out; '
+        "settings.",
     ),
 ]
 
@@ -152,13 +153,12 @@ def decoding_settings(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _translate_file(translator: "LineTranslator", file: str, n_best: int, scores: bool, as_json: bool) -> None:
-    from dragoman.decoding.text_input import available_blocks, open_text
+    from dragoman.decoding.text_input import available_blocks, lines_of
     from dragoman.terminal import progress_bars
-    from dragoman.text_lines import iterate_lines
 
     done = 0
-    with open_text(file) as text, progress_bars(open_console(stderr=True, optional=True)) as progress:
-        for block in available_blocks(iterate_lines(text), translator.look_ahead):
+    with progress_bars(open_console(stderr=True, optional=True)) as progress:
+        for block in available_blocks(lines_of(file), translator.look_ahead):
             _print_all(block, translator.translate_scored(block, n_best), n_best, scores, as_json)
             done += len(block)
             if not sys.stdout.isatty():

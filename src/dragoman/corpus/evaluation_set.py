@@ -8,10 +8,10 @@ from pathlib import Path
 
 from dragoman.corpus.block_tasks import encode_pairs
 from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.line_formats import decoded_lines
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
-from dragoman.text_lines import split_lines
 
 EXAMPLE = "write NAME=SOURCE,REFERENCE, such as news=news.en,news.de"
 
@@ -83,11 +83,9 @@ def _read(files: EvaluationFiles, tokenizer: Tokenizer) -> EvaluationSet:
 
 def _read_lines(path: Path, name: str) -> list[str]:
     try:
-        lines = split_lines(path.read_bytes().decode(errors="replace"))
-    except OSError as error:
-        raise DragomanError(
-            f"--also-evaluate {name}: {path} cannot be read ({error.strerror}): check the path."
-        ) from None
+        lines = list(decoded_lines(path))
+    except DragomanError as error:
+        raise DragomanError(f"--also-evaluate {name}: {error}") from None
     if not lines:
         raise DragomanError(f"--also-evaluate {name}: {path} is empty: give a file with one sentence per line.")
     return [line.replace("\r", " ") for line in lines]

@@ -88,10 +88,15 @@ class LineReader:
         if self.lines_read == 0:
             utf16 = "utf-16" if lines[0].startswith(_UTF16_BOMS) else utf16_without_mark(b"\n".join(lines))
             if utf16 and self._encoding is None:
-                raise CorpusError(f"is UTF-16: give --encoding {utf16}", self.path, 1)
+                raise CorpusError(f"is UTF-16: convert it to UTF-8, or give prepare --encoding {utf16}", self.path, 1)
             lines[0] = lines[0].removeprefix(_BOM)
         self.lines_read += len(lines)
         return lines
+
+
+def decoded_lines(path: Path) -> Iterator[str]:
+    """The lines of a file, plain or compressed, as text. Invalid UTF-8 is replaced: no line may be lost."""
+    return (line.decode(errors="replace") for line in LineReader(path))
 
 
 def read_lines(source: Path, target: Path, encoding: str | None = None) -> PairIterator:

@@ -19,10 +19,8 @@ from dragoman.corpus.dataset import (
     compute_identity,
 )
 from dragoman.corpus.tokenizer import Tokenizer
-from dragoman.settings import Settings
+from dragoman.settings import PREPARATION_SECTIONS, Settings
 
-SECTIONS = {"corpus", "cleaning", "augmentation", "tokenizer"}
-"""The sections of the settings that a data set depends on."""
 UNHASHED_FILES = frozenset({MANIFEST_FILE, JOB_FILE})
 """The manifest cannot contain its own hash; the job file has timestamps, which are not part of the data."""
 
@@ -53,7 +51,7 @@ def build_manifest(
             for split, sources in (("valid", corpus.valid), ("test", corpus.test))
         },
         files=files,
-        settings=settings.model_dump(mode="json", include=SECTIONS),
+        settings=settings.model_dump(mode="json", include=PREPARATION_SECTIONS),
         dragoman=__version__,
         min_score=min_score,
     )

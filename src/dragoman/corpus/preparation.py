@@ -40,7 +40,7 @@ from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.cleaning import merge_counts
 from dragoman.corpus.dataset import JOB_FILE, MANIFEST_FILE, SPLITS, TOKENIZER_FILE, TextCounts, text_files
 from dragoman.corpus.dropped_pairs import remedy_of
-from dragoman.corpus.manifest_builder import SECTIONS, build_manifest, report_sources
+from dragoman.corpus.manifest_builder import build_manifest, report_sources
 from dragoman.corpus.model_filter import PairScorer, drop_low_scores
 from dragoman.corpus.pair_selection import drop_duplicates, hold_out, sample_pairs
 from dragoman.corpus.process_pool import ProcessPool
@@ -49,7 +49,7 @@ from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import CorpusError, DragomanError, write_remedy
 from dragoman.files import locked, publish_folder, remove_drafts, replacing, write_json
 from dragoman.progress_callback import Progress, no_progress
-from dragoman.settings import Settings
+from dragoman.settings import PREPARATION_SECTIONS, Settings
 
 BLOCKS_PER_WORD_COUNT = 8
 """Blocks whose words a worker counts before it returns: most words occur in all of them."""
@@ -115,7 +115,7 @@ def _describe_inputs(corpus: Corpus, settings: Settings, tokenizer: Tokenizer | 
         "dragoman": __version__,
         "name": corpus.name,
         "languages": [corpus.languages.source, corpus.languages.target],
-        "settings": settings.model_dump(mode="json", include=SECTIONS),
+        "settings": settings.model_dump(mode="json", include=PREPARATION_SECTIONS),
         "tokenizer": None if tokenizer is None else hashlib.sha256(tokenizer.model).hexdigest(),
         "sources": {
             split: [

@@ -7,12 +7,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from dragoman.corpus.line_formats import decoded_lines
 from dragoman.errors import DragomanError
 from dragoman.text_lines import iterate_lines
 
 
-def open_text(file: str) -> TextIO:
-    """Open a file, or standard input for `-`, for `iterate_lines`. Invalid UTF-8 is replaced: no line may be lost."""
+def lines_of(file: str) -> Iterator[str]:
+    """The lines of a file, plain or compressed; or of a pipe, or standard input for `-`, as they arrive."""
+    if file != "-" and Path(file).is_file():
+        yield from decoded_lines(Path(file))
+    else:
+        with open_pipe(file) as pipe:
+            yield from iterate_lines(pipe)
+
+
+def open_pipe(file: str) -> TextIO:
+    """Open a pipe, or standard input for `-`, for `iterate_lines`. Invalid UTF-8 is replaced: no line may be lost."""
     try:
         source = sys.stdin.buffer.fileno() if file == "-" else file
         return open(source, encoding="utf-8", errors="replace", newline="\n", closefd=file != "-")
@@ -21,17 +31,23 @@ def open_text(file: str) -> TextIO:
 
 
 def read_lines(path: Path) -> list[str]:
-    with open_text(str(path)) as file:
-        return list(iterate_lines(file))
+    return list(lines_of(str(path)))
 
 
 def available_blocks(lines: Iterable[str], max_lines: int) -> Iterator[list[str]]:
-    """Blocks of the lines that are available: many from a file, one from a slow pipe, which is answered at once."""
+    """Blocks of the lines that are available: many from a file, one from a slow pipe, which is answered at once.
+
+    An error of the reader is raised after the lines before it.
+    """
     available: queue.Queue[str | None] = queue.Queue(2 * max_lines)
+    errors: list[Exception] = []
 
     def read() -> None:
-        for line in lines:
-            available.put(line)
+        try:
+            for line in lines:
+                available.put(line)
+        except Exception as error:  # Raised in the consumer, which runs in another thread.
+            errors.append(error)
         available.put(None)
 
     threading.Thread(target=read, daemon=True).start()
@@ -46,3 +62,5 @@ def available_blocks(lines: Iterable[str], max_lines: int) -> Iterator[list[str]
                 block.append(line)
         if block:
             yield block
+    if errors:
+        raise errors[0]

@@ -44,7 +44,7 @@ class Part:
     name: str
     folder: Path
     command: str
-    """The command that does the same, for people."""
+    """The command that does the same; or, where there is none, what the part makes."""
     make: Callable[[], None]
     used_by: tuple[str, ...]
     """Parts that need this one. If none of them is made, neither is this one."""

@@ -1,5 +1,6 @@
 """The inputs of a distillation: checked before anything is made, and recorded beside the result."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +13,12 @@ from dragoman.decoding.model_choice import find_model
 from dragoman.errors import DragomanError
 from dragoman.files import read_json
 from dragoman.pipeline import Overrides
-from dragoman.recipe import Resolved, resolve
+from dragoman.recipe import Resolved, resolve, show_value
 from dragoman.settings import MoneySettings
 from dragoman.synthesis.synthesizer import weights_digest
 
-_SECTIONS = {"corpus", "cleaning", "tokenizer", "batch", "model", "optimizer", "schedule", "training", "decoding"}
-"""Settings that change the student. The others may differ when a distillation is resumed."""
+_CHANGEABLE_SECTIONS = {"telemetry", "money"}
+"""Settings that do not change the student: they may differ when a distillation is resumed."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,13 @@ class DistillationInputs:
     @cached_property
     def resolved(self) -> Resolved:
         return resolve(self.recipe, self.overrides)
+
+    @property
+    def override_arguments(self) -> list[str]:
+        """The overrides as a command takes them."""
+        if isinstance(self.overrides, Mapping):
+            return [f"{key}={show_value(value)}" for key, value in self.overrides.items()]
+        return list(self.overrides)
 
     def check(self) -> None:
         """Raise one error with everything that would fail later."""
@@ -70,7 +78,7 @@ class DistillationInputs:
 
     def job(self) -> dict[str, Any]:
         """Everything that the student depends on, in a flat form, so that differences are short."""
-        chosen = self.resolved.settings.model_dump(mode="json", include=_SECTIONS)
+        chosen = self.resolved.settings.model_dump(mode="json", exclude=_CHANGEABLE_SECTIONS)
         return {
             "teacher": weights_digest(find_model(Path(self.teacher))),
             "data": self.data.manifest.identity,

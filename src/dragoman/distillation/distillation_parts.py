@@ -1,12 +1,13 @@
 """The parts of a distillation. Each calls the function of the command that one would type for it."""
 
+import shlex
 from pathlib import Path
 
 from dragoman import pipeline
 from dragoman.corpus.dataset import TOKENIZER_FILE, text_files
 from dragoman.distillation.distillation_folder import DistillationFolder, Part, StudentFolder
 from dragoman.distillation.distillation_inputs import DistillationInputs, cost_of
-from dragoman.distillation.quality_ledger import QualityLedger
+from dragoman.distillation.quality_ledger import QualityLedger, compared_split
 from dragoman.distillation.training_text import write_training_text
 from dragoman.errors import DragomanError
 from dragoman.files import write_json
@@ -42,56 +43,69 @@ class _PartBuilder:
     def synthetic(self) -> Part:
         inputs, out = self._inputs, self._folder.synthetic
         texts = [str(self._training_text()[0]), *inputs.text]
-        beam = "" if inputs.beam is None else f" decoding.beam={inputs.beam}"
+        hosts = ["--hosts", ",".join(inputs.hosts)] if inputs.hosts else []
+        beam = [] if inputs.beam is None else [f"decoding.beam={inputs.beam}"]
 
         def make() -> None:
             pipeline.synthesize(
                 inputs.teacher, texts, out, hosts=inputs.hosts, progress=self._progress, beam=inputs.beam
             )
 
-        command = f"dragoman synthesize {inputs.teacher} {' '.join(texts)} --out {out}{beam}"
+        command = _command("synthesize", inputs.teacher, *texts, "--out", out, *hosts, *beam)
         return Part("synthetic", out, command, make, ("data",))
 
     def student(self, student: StudentFolder, prefix: str) -> list[Part]:
         """Data set, run and export of a student: the one with a teacher, or with `prefix` the one without."""
-        recipe, folders = self._inputs.recipe, student
         pairs = self._synthetic_corpus() if not prefix else self._training_text()
-        inputs = f"{pairs[0]} {pairs[1]}"
+        # The one without a teacher has the tokenizer of the one that it is compared with.
+        tokenizer = self._folder.student.export / TOKENIZER_FILE if prefix else None
         return [
             Part(
-                f"{prefix}data", folders.data, f"dragoman prepare {inputs} --recipe {recipe} --out {folders.data}",
-                lambda: self._prepare(pairs, student, is_baseline=bool(prefix)), (f"{prefix}run",),
+                f"{prefix}data", student.data, self._prepare_command(pairs, student, tokenizer),
+                lambda: self._prepare(pairs, student, tokenizer), (f"{prefix}run",),
             ),
             Part(
-                f"{prefix}run", folders.run, f"dragoman train {recipe} --data {folders.data} --out {folders.run}",
+                f"{prefix}run", student.run, self._train_command(student),
                 lambda: self._train(student), (f"{prefix}export", COMPARISON),
             ),
             Part(
-                f"{prefix}export", folders.export, f"dragoman export {folders.run} --out {folders.export}",
-                lambda: _ignore(pipeline.export(folders.run, folders.export, overwrite=True)),
+                f"{prefix}export", student.export,
+                _command("export", student.run, "--out", student.export, "--overwrite"),
+                lambda: _ignore(pipeline.export(student.run, student.export, overwrite=True)),
                 ("baseline data", COMPARISON),
             ),
         ]  # fmt: skip
 
     def comparison(self, parts: list[Part]) -> Part:
-        systems = f"{self._inputs.teacher} {self._folder.student.export}"
-        command = f"dragoman score --compare {systems} --data {self._inputs.data.path}"
+        data, student = self._inputs.data, self._folder.student.export
+        split = ["--split", compared_split(data)]
+        command = _command("score", "--compare", self._inputs.teacher, student, "--data", data.path, *split)
         return Part(COMPARISON, self._folder.result, command, lambda: self._compare(parts), ())
 
-    def _prepare(self, pairs: tuple[Path, Path], student: StudentFolder, *, is_baseline: bool) -> None:
-        """The real validation and test sets, and the tokenizer of the student for the one that it is compared with."""
-        data, languages = self._inputs.data, self._inputs.data.languages
-        sets = {
-            split: [",".join(str(path.resolve()) for path in text_files(data.path, split, languages))]
-            if split in data.manifest.splits
-            else []
+    def _evaluation_sets(self) -> dict[str, str]:
+        """The real validation and test sets, as `prepare` takes them."""
+        data = self._inputs.data
+        return {
+            split: ",".join(str(path.resolve()) for path in text_files(data.path, split, data.languages))
             for split in ("valid", "test")
+            if split in data.manifest.splits
         }
+
+    def _prepare(self, pairs: tuple[Path, Path], student: StudentFolder, tokenizer: Path | None) -> None:
+        sets = {split: [files] for split, files in self._evaluation_sets().items()}
         pipeline.prepare(
-            pairs, student.data, valid=sets["valid"], test=sets["test"],
-            languages=f"{languages.source}-{languages.target}", file_format="lines",
-            tokenizer=self._folder.student.export / TOKENIZER_FILE if is_baseline else None,
+            pairs, student.data, valid=sets.get("valid", []), test=sets.get("test", []),
+            languages=self._inputs.data.languages.direction, file_format="lines", tokenizer=tokenizer,
             recipe=self._inputs.recipe, settings=self._inputs.overrides, overwrite=True, progress=self._progress,
+        )  # fmt: skip
+
+    def _prepare_command(self, pairs: tuple[Path, Path], student: StudentFolder, tokenizer: Path | None) -> str:
+        sets = [word for split, files in self._evaluation_sets().items() for word in (f"--{split}", files)]
+        return _command(
+            "prepare", *pairs, "--out", student.data, *sets,
+            "--languages", self._inputs.data.languages.direction, "--format", "lines",
+            *(["--tokenizer", tokenizer] if tokenizer else []), "--recipe", self._inputs.recipe, "--overwrite",
+            *self._inputs.override_arguments,
         )  # fmt: skip
 
     def _train(self, student: StudentFolder) -> None:
@@ -105,6 +119,13 @@ class _PartBuilder:
             raise DragomanError(
                 f"The training in {student.run} diverged: lower schedule.learning_rate, and choose another --out."
             )
+
+    def _train_command(self, student: StudentFolder) -> str:
+        inputs = self._inputs
+        workers = ["--workers", inputs.workers] if inputs.workers else []
+        return _command(
+            "train", inputs.recipe, "--data", student.data, "--out", student.run, *workers, *inputs.override_arguments
+        )
 
     def _compare(self, parts: list[Part]) -> None:
         folder, inputs = self._folder, self._inputs
@@ -127,6 +148,11 @@ class _PartBuilder:
 
     def _synthetic_corpus(self) -> tuple[Path, Path]:
         return text_files(self._folder.synthetic, CORPUS, self._inputs.data.languages)
+
+
+def _command(*words: object) -> str:
+    """A command of Dragoman, as one types it in a shell."""
+    return shlex.join(["dragoman", *map(str, words)])
 
 
 def _ignore(_: object) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import pipeline
-from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.dataset import DataSet, Split
 from dragoman.decoding import scoring
 from dragoman.decoding.ctranslate2_translator import is_ctranslate2_folder
 from dragoman.decoding.model_choice import find_model
@@ -65,7 +65,7 @@ class QualityLedger:
         self._folder, self._teacher, self._data, self._progress = folder, teacher, data, progress
         self._synthesis = SynthesisFolder(folder.synthetic).read()
         """None if the text was written elsewhere."""
-        self.split = "test" if "test" in data.manifest.splits else "valid"
+        self.split = compared_split(data)
         self._text = EvaluationText.from_dataset(data.path, self.split)
         assert self._text.sources is not None
         self._sources = self._text.sources
@@ -184,6 +184,11 @@ class QualityLedger:
         """An export for the measurements, made again if the model has changed."""
         path = self._folder.measurements / f"{name}-{weights_digest(find_model(model))[:12]}"
         return path if path.exists() else pipeline.export(model, path, quantization=quantization)
+
+
+def compared_split(data: DataSet) -> Split:
+    """The set that systems are compared on: the validation set if there is no test set."""
+    return "test" if "test" in data.manifest.splits else "valid"
 
 
 def folder_size(export: Path) -> int:

@@ -15,11 +15,9 @@ from dragoman.corpus.evaluation_set import EvaluationSet
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.process_group import Member, WorkersLostError
 from dragoman.errors import DragomanError
-from dragoman.settings import Settings
+from dragoman.settings import PREPARATION_SECTIONS, Settings
 from dragoman.training.start_model import StartWeights
 
-PREPARATION_SECTIONS = frozenset({"corpus", "cleaning", "tokenizer"})
-"""Settings of `prepare`: the data set shows what they have done."""
 OWN_SETTINGS = frozenset(
     {
         "training.micro_batch_tokens",
@@ -41,7 +39,7 @@ class Fingerprint:
     """Identity of the data set."""
     dragoman: str
     settings: Mapping[str, Any]
-    """Values by `section.name`."""
+    """Values by `section.name`, without those of `prepare`: the data set shows what they have done."""
     start: str = ""
     """Checksum of the weights that the run begins with; empty if they are random."""
     evaluation_sets: Mapping[str, str] = field(default_factory=dict)

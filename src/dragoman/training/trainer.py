@@ -62,10 +62,9 @@ class Trainer:
     ) -> None:
         self._settings, self._data, self._start, self._run, self._cluster = settings, data, start, run, cluster
         self._architecture = Architecture(vocabulary=data.tokenizer.padded_vocab_size, **settings.model.model_dump())
-        device = cluster.device
+        device, precision = cluster.device, Precision.choose(settings, cluster.device)
         timer = StepTimer(timeline=timeline_of(device), communication_s=lambda: cluster.communication_s)
-        self._record, self._event_sync, self._timer = record, event_sync, timer
-        self._precision = precision = Precision.choose(settings, device)
+        self._record, self._event_sync, self._timer, self._precision = record, event_sync, timer, precision
         replica = self._replica = build_replica(settings, self._architecture, cluster, start)
         micro_batch_tokens = choose_micro_batch_tokens(settings, self._architecture, device, cluster.local_world_size)
         fixed_sizes = uses_cuda_graphs(precision, self._architecture, device)
