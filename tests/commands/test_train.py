@@ -67,6 +67,6 @@ def test_evaluation_sets_that_cannot_be_read_are_refused_before_anything_is_writ
     wrong = ("--also-evaluate", "news=none.en,none.de", "--also-evaluate", "old")
     done = run_command("train", "tiny", "--data", str(data.path), *wrong, "--out", str(tmp_path / "run"))
     assert done.returncode == EXIT_USER_ERROR
-    assert "--also-evaluate news: none.en cannot be read" in done.stderr
+    assert "--also-evaluate news: none.en: cannot be read" in done.stderr
     assert "--also-evaluate old is not understood" in done.stderr
     assert not (tmp_path / "run").exists()

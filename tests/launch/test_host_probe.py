@@ -48,9 +48,8 @@ def test_all_problems_are_reported_together(data, tmp_path):
 
 def test_a_host_needs_the_files_of_other_evaluation_sets(data, tmp_path):
     sets = [f"news={tmp_path / 'a'},{tmp_path / 'b'}"]
-    assert probe("tiny", [], [str(data.path)], str(tmp_path), also_evaluate=sets).problems == [
-        f"--also-evaluate news: {tmp_path / 'a'} cannot be read (No such file or directory): check the path."
-    ]
+    [problem] = probe("tiny", [], [str(data.path)], str(tmp_path), also_evaluate=sets).problems
+    assert problem.startswith(f"--also-evaluate news: {tmp_path / 'a'}: cannot be read (No such file or directory): ")
 
 
 def test_a_host_needs_all_data_sets_of_a_mixture(data, old_data, tmp_path):

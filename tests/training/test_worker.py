@@ -124,6 +124,6 @@ def test_other_evaluation_sets_are_evaluated_recorded_and_part_of_the_configurat
 
 
 def test_nothing_is_written_if_an_evaluation_set_cannot_be_read(job):
-    with pytest.raises(DragomanError, match=r"--also-evaluate news: no\.en cannot be read"):
+    with pytest.raises(DragomanError, match=r"--also-evaluate news: no\.en: cannot be read"):
         train(replace(job, also_evaluate=["news=no.en,no.de"]))
     assert not job.run.exists()

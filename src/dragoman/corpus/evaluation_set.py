@@ -85,7 +85,7 @@ def _read_lines(path: Path, name: str) -> list[str]:
     try:
         lines = list(decoded_lines(path))
     except DragomanError as error:
-        raise DragomanError(f"--also-evaluate {name}: {error}") from None
+        raise DragomanError(f"--also-evaluate {name}: {error}.") from None
     if not lines:
         raise DragomanError(f"--also-evaluate {name}: {path} is empty: give a file with one sentence per line.")
     return [line.replace("\r", " ") for line in lines]

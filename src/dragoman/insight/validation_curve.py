@@ -23,7 +23,7 @@ class Forecast:
 
 
 def extrapolate(steps: Sequence[float], values: Sequence[float], to_step: float) -> Forecast | None:
-    """Fit a power law `a + b * step ** -c`; None if there are too few points, or the values do not fall.
+    """Fit a power law `a + b * step ** -c`; None if points are too few or do not fall, or if the step is no later one.
 
     Each exponent gives a line, fitted by least squares. Those that fit nearly as well as the best one give the range,
     and where points are few, all of them. The range also covers the error of the same forecast made earlier.
@@ -41,7 +41,7 @@ def extrapolate(steps: Sequence[float], values: Sequence[float], to_step: float)
 
 
 def _extrapolate(steps: Sequence[float], values: Sequence[float], to_step: float) -> Forecast | None:
-    if len(values) < MIN_FORECAST_POINTS or to_step <= 0:
+    if len(values) < MIN_FORECAST_POINTS or to_step < steps[-1] or to_step <= 0:
         return None
     fits = [fit for exponent in EXPONENTS if (fit := _fit(steps, values, exponent, to_step)) is not None]
     if not fits:
