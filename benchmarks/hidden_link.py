@@ -52,11 +52,11 @@ def measure_varying(data: Path) -> Iterator[Figure]:
         for host in hosts:
             host.set_rate(None)
         unlimited.append(launcher.run("a,b", *PLAIN_SETTINGS))
-    choices = [event for event in auto.folder().events() if isinstance(event, ExchangeChosen)]
-    ratio = mean_step_s(auto) / statistics.median(map(mean_step_s, unlimited))
-    used = "; then ".join(f"every {choice.every}, {choice.wire_format}" for choice in choices)
-    name = f"2 hosts, {rate} and half of it by turns of {TURN_S:.0f} s: auto against unlimited, training time"
-    yield Figure(name, f"{ratio:.2f} x ({used})", "", {"ratio": ratio, "choices": used})
+        choices = [event for event in auto.folder().events() if isinstance(event, ExchangeChosen)]
+        ratio = mean_step_s(auto) / statistics.median(map(mean_step_s, unlimited))
+        used = "; then ".join(f"every {choice.every}, {choice.wire_format}" for choice in choices)
+        name = f"2 hosts, {rate} and half of it by turns of {TURN_S:.0f} s: auto against unlimited, training time"
+        yield Figure(name, f"{ratio:.2f} x ({used})", "", {"ratio": ratio, "choices": used})
 
 
 @contextmanager
@@ -99,18 +99,20 @@ def measure(data: Path, quotas: Mapping[str, float]) -> Iterator[Figure]:
                 host.set_rate(None)
                 host.set_round_trip(0)
             unlimited.append(launcher.run(names, *PLAIN_SETTINGS))
-    unlimited_s = statistics.median(map(mean_step_s, unlimited))
-    slowdown = statistics.median(step.step_s for step in slow.steps()[1:]) / unlimited_s
-    name = f"{len(quotas)} hosts, {rate}"
-    yield Figure(f"{name}: plain against unlimited, step time", f"{slowdown:.0f} x", f"{SLOWDOWN_OF_PLAIN} x", slowdown)
-    for round_trip_s, auto in zip(ROUND_TRIPS_S, autos, strict=True):
-        ratio = mean_step_s(auto) / unlimited_s
-        choice = next(event for event in auto.folder().events() if isinstance(event, ExchangeChosen))
-        method = f"{choice.method}, every {choice.every}, {choice.wire_format}"
-        delay = f", round trip {1000 * round_trip_s:.0f} ms" if round_trip_s else ""
-        text = f"{ratio:.2f} x ({method})"
-        value = {"ratio": ratio, "reason": choice.reason}
-        yield Figure(f"{name}{delay}: auto against unlimited, training time", text, "1.10 x", value)
+        unlimited_s = statistics.median(map(mean_step_s, unlimited))
+        slowdown = statistics.median(step.step_s for step in slow.steps()[1:]) / unlimited_s
+        name = f"{len(quotas)} hosts, {rate}"
+        yield Figure(
+            f"{name}: plain against unlimited, step time", f"{slowdown:.0f} x", f"{SLOWDOWN_OF_PLAIN} x", slowdown
+        )
+        for round_trip_s, auto in zip(ROUND_TRIPS_S, autos, strict=True):
+            ratio = mean_step_s(auto) / unlimited_s
+            choice = next(event for event in auto.folder().events() if isinstance(event, ExchangeChosen))
+            method = f"{choice.method}, every {choice.every}, {choice.wire_format}"
+            delay = f", round trip {1000 * round_trip_s:.0f} ms" if round_trip_s else ""
+            text = f"{ratio:.2f} x ({method})"
+            value = {"ratio": ratio, "reason": choice.reason}
+            yield Figure(f"{name}{delay}: auto against unlimited, training time", text, "1.10 x", value)
 
 
 def mean_step_s(run: HostRun) -> float:
