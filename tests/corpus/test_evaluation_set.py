@@ -63,7 +63,7 @@ def test_all_problems_are_in_one_message(data, tmp_path):
     assert [line.strip() for line in str(error.value).splitlines()] == [
         f"--also-evaluate uneven: {two} has 2 lines, {three} 3: give a reference for each line.",
         f"--also-evaluate gone: {tmp_path / 'x'}: cannot be read (No such file or directory): check the path and its "
-        "permissions",
+        "permissions.",
         f"--also-evaluate empty: {empty} is empty: give a file with one sentence per line.",
         f"--also-evaluate good={two},{two}: good is taken: choose another name.",
         f"--also-evaluate valid={two},{two}: valid is taken: choose another name.",
