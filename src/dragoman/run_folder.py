@@ -6,6 +6,8 @@ from dragoman.event_log import read_events
 from dragoman.events import Event
 
 CONFIG_FILE = "config.json"
+SYNTHESIS_FILE = "synthesis.json"
+"""The description of a synthesis, whose folder has events as that of a run has."""
 CHECKPOINT_FILES = {
     "weights.safetensors": "weights to translate with",
     "trained.safetensors": "weights as trained; the others are their moving average",

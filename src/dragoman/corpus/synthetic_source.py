@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dragoman.files import read_json
-
-SYNTHESIS_FILE = "synthesis.json"
+from dragoman.run_folder import SYNTHESIS_FILE
 
 
 @dataclass(frozen=True)

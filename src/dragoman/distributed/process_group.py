@@ -170,7 +170,7 @@ class WorkerProcessGroup:
         """Leave a group that has lost a worker. Its pending operations are left behind."""
         self._heartbeat.leave()
         _close_later([self._backend])
-        # The thread must have the last reference: whoever drops it waits.
+        # The thread must have the last reference: the one that drops it waits.
         self._backend = _AbandonedBackend()
 
     def _connect(self, store: Store) -> Any:

@@ -1,6 +1,6 @@
 """Translation of a sentence that keeps its protected spans: the same rule for files and for the server.
 
-The rule asks for translations and gets them, whoever calls the model: files ask for many sentences at a time, the
+The rule asks for translations, and its caller gets them from the model: files ask for many sentences at a time, the
 server for one sentence of each request.
 """
 

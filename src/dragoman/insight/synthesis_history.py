@@ -10,10 +10,9 @@ from dragoman.errors import DragomanError
 from dragoman.event_log import read_events
 from dragoman.events import Event
 from dragoman.insight.time_and_cost import HourlyCost
-from dragoman.run_folder import RunFolder
+from dragoman.run_folder import SYNTHESIS_FILE, RunFolder
 from dragoman.synthesis_events import ShardTranslated, SynthesisEnded, SynthesisStarted, TranslatorChanged
 
-SYNTHESIS_FILE = "synthesis.json"
 RECENT_S = 600.0
 """The speed of the last minutes predicts the rest: machines come and go."""
 SILENT_S = 600.0

@@ -13,12 +13,12 @@ from dragoman.insight.run_summary import MAX_INCIDENTS, buckets
 from dragoman.insight.synthesis_history import (
     EARLIER,
     IN_WORK,
-    SYNTHESIS_FILE,
     TRANSLATING,
     SynthesisHistory,
     read_synthesis,
 )
 from dragoman.number_format import count, percent, span
+from dragoman.run_folder import SYNTHESIS_FILE
 from dragoman.synthesis_events import TranslatorChanged
 from dragoman.telemetry.remaining_time import MEASURING
 

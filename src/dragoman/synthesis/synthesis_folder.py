@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.corpus.sources import Languages
-from dragoman.corpus.synthetic_source import SYNTHESIS_FILE as DESCRIPTION_FILE
 from dragoman.errors import DragomanError
 from dragoman.files import read_json, write_json
+from dragoman.run_folder import SYNTHESIS_FILE
 from dragoman.synthesis.shard_store import ShardStore
 from dragoman.synthesis.text_shards import TextSummary, count_shards
 from dragoman.synthesis.translation_job import TranslationJob
@@ -81,17 +81,17 @@ class SynthesisFolder:
 
     def read(self) -> SynthesisDescription | None:
         """The description; None if nothing was begun here."""
-        if not (self.path / DESCRIPTION_FILE).exists():
+        if not (self.path / SYNTHESIS_FILE).exists():
             return None
         try:
-            return SynthesisDescription.from_json(read_json(self.path / DESCRIPTION_FILE))
+            return SynthesisDescription.from_json(read_json(self.path / SYNTHESIS_FILE))
         except (KeyError, TypeError) as error:
             raise DragomanError(
-                f"{self.path / DESCRIPTION_FILE} does not describe a synthesis ({error}): choose another --out."
+                f"{self.path / SYNTHESIS_FILE} does not describe a synthesis ({error}): choose another --out."
             ) from None
 
     def write(self, description: SynthesisDescription) -> None:
-        write_json(self.path / DESCRIPTION_FILE, description.as_json())
+        write_json(self.path / SYNTHESIS_FILE, description.as_json())
 
     def check_unused(self) -> None:
         """Raise an error if the folder has other files than the beginning of a synthesis."""
