@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +65,15 @@ def test_summed_stats_have_the_times_of_every_worker():
 def test_a_worker_waits_for_the_last_one_to_be_ready():
     stats = StepStats(torch.zeros(2), 1, [0, 0, 0], [2.0, 5.0, 3.0])
     assert [stats.straggler_s(rank) for rank in range(3)] == [3, 0, 2]
+
+
+@pytest.mark.gpu
+def test_packing_does_not_wait_for_the_device():
+    stats = StepStats(torch.zeros(2, device="cuda"), 5, [0.1, 0.0], [0.2, 0.0])
+    stats.pack()  # Allocates pinned memory.
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        packed = stats.pack()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert packed.tolist() == pytest.approx([0, 0, 5, 0, 0, 0, 0, 0.1, 0, 0.2, 0])

@@ -53,7 +53,10 @@ class StepStats:
         """One vector that can be summed over workers, on the device of the losses."""
         requests = [self.stop_requests, self.event_sync_requests, self.rollback_requests]
         scalars = [self.target_tokens, *requests, self.worker_gradient_norm_sq]
-        return torch.cat([self.losses, self.losses.new_tensor([*scalars, *self.compute_s, *self.ready_s])])
+        numbers = torch.tensor([*scalars, *self.compute_s, *self.ready_s], dtype=self.losses.dtype)
+        if self.losses.is_cuda:  # From pageable memory, the copy would wait for all work of the device.
+            numbers = numbers.pin_memory().to(self.losses.device, non_blocking=True)
+        return torch.cat([self.losses, numbers])
 
     @classmethod
     def unpack(cls, packed: Tensor) -> "StepStats":

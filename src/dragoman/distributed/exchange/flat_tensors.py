@@ -14,8 +14,7 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
 def unflatten_into(message: Tensor, tensors: Sequence[Tensor]) -> None:
     """Write a vector's values into the tensors."""
     parts = torch.split(message, [tensor.numel() for tensor in tensors])
-    for tensor, part in zip(tensors, parts, strict=True):
-        tensor.copy_(part.view_as(tensor))
+    torch._foreach_copy_(list(tensors), [part.view_as(tensor) for tensor, part in zip(tensors, parts, strict=True)])
 
 
 def gradient_of(parameter: nn.Parameter) -> Tensor:

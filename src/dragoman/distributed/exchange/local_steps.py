@@ -85,8 +85,7 @@ class LocalSteps:
     def all_reduce(self, stats: StepStats, batch_tokens: int) -> StepStats:
         """Rescale to the gradient of this worker's share alone, and finish a fragment after the steps of overlap."""
         scale = batch_tokens / stats.target_tokens if stats.target_tokens else 0.0
-        for parameter in self._parameters:
-            gradient_of(parameter).mul_(scale)
+        torch._foreach_mul_([gradient_of(parameter) for parameter in self._parameters], scale)
         self._pending_steps += 1
         if self._pending_steps >= self._overlap:
             self._arrived = self._finish_pending()
