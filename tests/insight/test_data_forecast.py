@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,24 @@ def test_the_interval_holds_a_run_that_more_pairs_did_not_help():
     forecast = known.forecast(3000)
     assert forecast.low < 5.823 < forecast.high
     assert forecast.value <= losses[-1]
+
+
+@given(st.lists(st.floats(0.01, 0.5), min_size=4, max_size=4), st.floats(1.5, 4))
+def test_the_interval_holds_a_curve_that_does_not_bend(gains, factor):
+    """Each part brings as much as the one before or less; the forecast one as much as the last."""
+    gains = sorted(gains, reverse=True)
+    losses = [8.0 - sum(gains[:number]) for number in range(5)]
+    known = LearningCurve([CurvePart(1000 * 2**number, nll, None, "run") for number, nll in enumerate(losses)])
+    forecast = known.forecast(round(16_000 * factor))
+    assert forecast.low <= losses[-1] - math.log2(factor) * gains[-1] <= forecast.high
+
+
+def test_the_interval_holds_a_run_on_few_pairs():
+    """Losses on Multi30k, on a GPU."""
+    pairs, losses = (1450, 2900, 5799, 11_598), (3.879, 3.288, 2.638, 2.159)
+    known = LearningCurve([CurvePart(*part, None, "run") for part in zip(pairs, losses, strict=True)])
+    forecast = known.forecast(28_995)
+    assert forecast.low < 1.551 < forecast.high
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The learning curve: what more data brings, from runs on parts of a data set."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -39,9 +40,18 @@ class LearningCurve:
             return None
         # More data does not raise the loss, but the runs themselves differ a little.
         noise, last = RUN_NOISE * losses[-1], losses[-1]
-        return replace(
-            found, value=min(found.value, last), low=min(found.low, last) - noise, high=min(found.high, last) + noise
-        )
+        low = min(found.low, self._unbent(pairs), last)
+        return replace(found, value=min(found.value, last), low=low - noise, high=min(found.high, last) + noise)
+
+    def _unbent(self, pairs: int) -> float:
+        """The loss if each doubling of the pairs brought as much as the last one.
+
+        A fitted curve flattens, as learning curves do in the end. While pairs are so few that a model memorises
+        them, the loss falls by about as much with each doubling.
+        """
+        before, last = self.parts[-2:]
+        slope = (last.nll - before.nll) / math.log(last.pairs / before.pairs)
+        return last.nll + slope * math.log(pairs / last.pairs)
 
     @property
     def more_data(self) -> Forecast | None:
