@@ -105,7 +105,7 @@ def test_behind_overlapped_steps_the_link_that_auto_measured_tells_what_others_w
 def test_too_few_evaluations_give_no_forecast():
     history = build_history(synthetic_run(90, total_steps=100))
     assert answer(history, "trained").confidence == "unknown"
-    assert "needs 3 evaluations; this run has 2" in answer(history, "trained").text
+    assert "needs 3 evaluations after the first step; this run has 2" in answer(history, "trained").text
     assert answer(history, "overfitting").confidence == "unknown"
 
 

@@ -161,6 +161,12 @@ def test_the_best_trade_off_is_the_checkpoint_that_gained_more_than_it_lost():
     assert gains.remedy == "To use the best trade-off: `dragoman translate RUN/checkpoints/best-trade-off`."
 
 
+def test_gains_are_stated_once_where_the_result_is_the_best_trade_off():
+    text = answer_gains(history_of(ADAPTED, news=(30,) * 7)).text
+    assert text.endswith(" It is also the best trade-off.")
+    assert text.count("on the validation set") == 1
+
+
 def test_a_run_that_lost_more_than_it_gained_has_its_start_as_the_best_trade_off():
     history = history_of(ADAPTED, news=(30, 24, 23, 22, 21, 20, 19))
     assert find_trade_off(history).step == 0

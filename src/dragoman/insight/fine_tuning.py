@@ -75,10 +75,13 @@ def answer_gains(history: RunHistory) -> Answer:
     if trade_off.step == 0:
         text += " The best trade-off is the starting model: no checkpoint gained more than it lost."
         return Answer(key, question, text, evidence)
+    gains, step = describe_gains(trade_off.gains), count(trade_off.step)
+    is_described = text == f"Step {step} {gains}."
+    best = "It is also the best trade-off." if is_described else f"The best trade-off is step {step}: {gains}."
     return Answer(
         key,
         question,
-        f"{text} The best trade-off is step {count(trade_off.step)}: {describe_gains(trade_off.gains)}.",
+        f"{text} {best}",
         evidence,
         remedy="To use the best trade-off: `dragoman translate RUN/checkpoints/best-trade-off`.",
     )

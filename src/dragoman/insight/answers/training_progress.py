@@ -43,7 +43,8 @@ def answer_trained(history: RunHistory) -> Answer:
         return Answer(key, question, text, [losses, *_bleu_trend(done)], remedy=remedy)
     done = history.trained_evaluations
     if len(done) < MIN_FORECAST_POINTS:
-        return unknown(key, question, f"a forecast needs {MIN_FORECAST_POINTS} evaluations; this run has {len(done)}")
+        needed = f"a forecast needs {MIN_FORECAST_POINTS} evaluations after the first step"
+        return unknown(key, question, f"{needed}; this run has {len(done)}")
     last, is_running = done[-1], history.ended is None and done[-1].step < history.total_steps
     forecast = forecast_loss(history, history.total_steps if is_running else round(1.5 * last.step))
     gain = last.nll - forecast.value
