@@ -147,13 +147,10 @@ def test_text_without_spaces_repeats_itself_by_characters():
     assert clean("It is raining very hard today.", "今日はとても激しい雨が降っていますね。", languages)[0] is not None
 
 
-def test_the_filter_of_pairs_names_the_rule_and_knows_scores_of_a_model():
-    keep = PairFilter(CleaningSettings(min_score=-2.0), EN_DE)
+def test_the_filter_of_pairs_names_the_rule():
+    keep = PairFilter(CleaningSettings(), EN_DE)
     assert keep("The house is old.", "Das Haus ist alt.") is None
-    assert keep("The house is old.", "Das Haus ist alt.", -1.9) is None
-    assert keep("The house is old.", "Das Haus ist alt.", -2.1) == "score"
-    assert keep("Berlin", "Berlin", -0.1) == "identical"
-    assert PairFilter(CleaningSettings(), EN_DE)("The house is old.", "Das Haus ist alt.", -50.0) is None
+    assert keep("Berlin", "Berlin") == "identical"
 
 
 def test_rules_may_be_given_as_changes_of_the_default():

@@ -108,15 +108,11 @@ class PairFilter:
     """Names the first enabled rule that drops a pair of normalized texts, or None for a pair to keep."""
 
     def __init__(self, settings: CleaningSettings, languages: Languages) -> None:
-        self._min_score = settings.min_score if "score" in settings.rules else None
         scripts = script_of(languages.source), script_of(languages.target)
         self._form_rules = [rule for rule in _form_rules(settings, *scripts) if rule[0] in settings.rules]
         self._content_rules = [rule for rule in _content_rules(settings, languages) if rule[0] in settings.rules]
 
-    def __call__(self, source: str, target: str, score: float | None = None) -> RuleName | None:
-        """`score` is the mean log-probability of a target token, if a model gave one."""
-        if score is not None and self._min_score is not None and score < self._min_score:
-            return "score"
+    def __call__(self, source: str, target: str) -> RuleName | None:
         for rule, drops in self._form_rules:
             if drops(source, target):
                 return rule
