@@ -68,9 +68,12 @@ class ScoreRule:
             return cls(rule, cleaning.min_score)
         if rule == "score":
             return None  # Scores of the search have nothing to compare them with.
-        headers = [folder.shards.read_header(number) for number in range(description.shards)]
-        real = [score for header in headers for score in header.real_scores]
-        return cls(rule, find_threshold(real, [score for header in headers for score in header.mismatched_scores]))
+        real, mismatched = list[float](), list[float]()
+        for number in range(description.shards):
+            header = folder.shards.read_header(number)
+            real += header.real_scores
+            mismatched += header.mismatched_scores
+        return cls(rule, find_threshold(real, mismatched))
 
     def score_of(self, candidate: StoredCandidate) -> float:
         return candidate.score if self.rule == "score" or candidate.agreement is None else candidate.agreement
