@@ -98,6 +98,9 @@ def figures(result: dict[str, Any]) -> Iterator[Figure]:
     yield Figure("student, int8", f"{megabytes:.1f} MB", f"at most {MAX_MEGABYTES} MB", megabytes)
     speedup = student["words_per_s"] / teacher["words_per_s"]
     yield Figure("words/s on one core, int8, against the teacher's export", f"{speedup:.1f} x", "", speedup)
+    bound = result["upper_bound"]
+    interval = f"{bound['bleu']:.2f} ({bound['low']:.2f} to {bound['high']:.2f})"
+    yield Figure("ledger: data and teacher", f"{interval}; {bound['win_back']}", "", bound["bleu"])
     for row in result["ledger"]:
         interval = f"{row['bleu']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
         yield Figure(f"ledger: {row['cause']}", f"{interval}; {row['win_back']}", "", row["bleu"])

@@ -27,7 +27,13 @@ def train_tokenizer(folder: Path, algorithm: str = "bpe", vocabulary_size: int =
 
 
 def save_random_model(
-    folder: Path, architecture: Architecture, tokenizer: Tokenizer, *, end_bias: float = 0.0, **decoding: object
+    folder: Path,
+    architecture: Architecture,
+    tokenizer: Tokenizer,
+    *,
+    direction: str = "en-de",
+    end_bias: float = 0.0,
+    **decoding: object,
 ) -> Path:
     """Write a model folder with random weights. A larger `end_bias` makes translations end earlier."""
     torch.manual_seed(4)
@@ -38,9 +44,9 @@ def save_random_model(
                 parameter.add_(torch.randn_like(parameter) * 0.3)
         model.embedding.weight[tokenizer.eos_id] *= 1.5
         if end_bias:
-            direction = model.decoder_norm.bias / model.decoder_norm.bias.norm()  # type: ignore[operator, union-attr]
-            model.embedding.weight[tokenizer.eos_id] += end_bias * direction
-    return save_model(folder, model, tokenizer, "en-de", **decoding)
+            bias = model.decoder_norm.bias  # type: ignore[union-attr]
+            model.embedding.weight[tokenizer.eos_id] += end_bias * bias / bias.norm()  # type: ignore[operator, union-attr]
+    return save_model(folder, model, tokenizer, direction, **decoding)
 
 
 def briefly_trained_model(tokenizer: Tokenizer) -> Transformer:

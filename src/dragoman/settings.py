@@ -19,6 +19,7 @@ RuleName = Literal[
     "ratio",
     "identical",
     "script",
+    "truncated",
     "copied",
     "repetition",
     "language",

@@ -37,7 +37,7 @@ class ShardTranslated(Event):
     host: str
     """Name of the worker: its host, with a number if the host has several."""
     translating_s: float
-    """Time in which the worker searched its translations, without waiting."""
+    """Time in which the worker searched its translations and scored them, without waiting."""
     tokenizing_s: float
     """Time in which the worker encoded its text and decoded its translations, perhaps while it searched others."""
     reading_s: float

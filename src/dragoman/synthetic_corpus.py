@@ -39,6 +39,7 @@ def synthesize(
     tag: str = "",
     n_best: int = 1,
     sampling: Mapping[str, Any] | None = None,
+    score_back_with: str | Path | None = None,
     keep: "Keep | None" = None,
     device: str | None = None,
     hosts: Sequence[str] = (),
@@ -53,7 +54,8 @@ def synthesize(
 
     With `back`, the translation is the source side of the corpus; `tag` is a word in front of each translation.
     `sampling` draws translations instead of searching: `{"temperature": 1.0, "top_k": 10, "seed": 1}`, each with a
-    default. `decoding` changes settings such as `beam=8`, and `settings` the rules that drop pairs, and prices:
+    default. `score_back_with` is a model of the other direction: translations on which both disagree are dropped.
+    `decoding` changes settings such as `beam=8`, and `settings` the rules that drop pairs, and prices:
     `{"cleaning.max_copied": 0.5, "money.price_per_hour": [2.1]}`. `keep` is a rule of your own: it returns a name for a
     text, translation and score to drop, or None. The other arguments are the options of `dragoman synthesize`.
     """
@@ -71,7 +73,7 @@ def synthesize(
         Path(model), paths, Path(out), CorpusOptions(back, tag, resolved.cleaning, keep),
         {name: value for name, value in decoding.items() if value is not None}, n_best,
         check_sampling(sampling), check_device(device), parse_hosts(",".join(hosts) or "localhost"), client,
-        shard_lines, resolved.money,
+        shard_lines, resolved.money, None if score_back_with is None else Path(score_back_with),
     )  # fmt: skip
     with showing_progress(progress) as show:
         return SyntheticCorpus(Path(out), synthesize_corpus(request, show))

@@ -43,6 +43,8 @@ def test_a_good_pair_is_not_changed():
         ("copied", "Große Häuser — alte Bäume – «viele» Wörter", "Große Häuser, alte Bäume; viele Wörter"),
         ("copied", "Go away!", "Go Away."),
         ("copied", "Please wait for the next train.", "PLEASE WAIT FOR THE NEXT TRAIN!"),
+        ("truncated", "The old house stands beside the river.", "Das alte Haus steht"),
+        ("truncated", "Where is the old", "„Wo ist denn eigentlich das alte Haus?“"),
         ("repetition", "The house is very old today.", "Das Haus ist sehr sehr sehr sehr sehr alt."),
         ("repetition", "Home Products Contact Home Products Contact Home Products Contact", "Start Produkte Kontakt"),
         ("repetition", "We went to the market.", "Wir gingen auf den Markt auf den Markt auf den Markt auf den Markt."),
@@ -59,7 +61,19 @@ def test_each_filtering_rule_drops_its_pair_and_counts_it(rule, source, target):
 
 @pytest.mark.parametrize(
     "rule",
-    ["mojibake", "words", "ratio", "identical", "script", "empty", "invalid_utf8", "copied", "repetition", "language"],
+    [
+        "mojibake",
+        "words",
+        "ratio",
+        "identical",
+        "script",
+        "empty",
+        "invalid_utf8",
+        "truncated",
+        "copied",
+        "repetition",
+        "language",
+    ],
 )
 def test_a_disabled_rule_drops_nothing(rule):
     pairs = {
@@ -70,6 +84,7 @@ def test_a_disabled_rule_drops_nothing(rule):
         "script": ("Here it is.", "Вот этот"),
         "empty": ("", "Leer"),
         "invalid_utf8": (b"caf\xe9 au lait", "Milchkaffee"),
+        "truncated": ("The old house stands beside the river.", "Das alte Haus steht"),
         "copied": ("Read our terms today.", "Read our terms Today"),
         "repetition": ("Very, very, very, very, very old.", "Sehr, sehr, sehr, sehr, sehr alt."),
         "language": ("The ship leaves the harbour.", "The weather was fine in the morning."),
@@ -147,13 +162,25 @@ def test_text_without_spaces_repeats_itself_by_characters():
     assert clean("It is raining very hard today.", "今日はとても激しい雨が降っていますね。", languages)[0] is not None
 
 
-def test_the_filter_of_pairs_names_the_rule_and_knows_scores_of_a_model():
-    keep = PairFilter(CleaningSettings(min_score=-2.0), EN_DE)
+@pytest.mark.parametrize(
+    ("source", "target", "languages"),
+    [
+        ("The old house stands", "Das alte Haus steht neben dem großen Fluss", EN_DE),  # Titles have no full stop.
+        ("The house is very old.", "Das Haus ist sehr sehr alt", EN_DE),
+        ("This old house stands by the river.", "Ein Haus am Fluss.", EN_DE),
+        ("The old house stands beside the river.", "房子在河边", Languages("en", "zh")),
+        ("The old house stands beside the river.", "บ้านอยู่ริมแม่น้ำ", Languages("en", "th")),
+        ("The old house stands beside the river.", "Das alte Haus steht", Languages("en", "xx")),
+    ],
+)
+def test_sides_of_similar_length_or_with_equal_ends_are_not_truncated(source, target, languages):
+    assert PairFilter(CleaningSettings(rules=("truncated",)), languages)(source, target) is None
+
+
+def test_the_filter_of_pairs_names_the_rule():
+    keep = PairFilter(CleaningSettings(), EN_DE)
     assert keep("The house is old.", "Das Haus ist alt.") is None
-    assert keep("The house is old.", "Das Haus ist alt.", -1.9) is None
-    assert keep("The house is old.", "Das Haus ist alt.", -2.1) == "score"
-    assert keep("Berlin", "Berlin", -0.1) == "identical"
-    assert PairFilter(CleaningSettings(), EN_DE)("The house is old.", "Das Haus ist alt.", -50.0) is None
+    assert keep("Berlin", "Berlin") == "identical"
 
 
 def test_rules_may_be_given_as_changes_of_the_default():

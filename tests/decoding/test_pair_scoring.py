@@ -97,5 +97,10 @@ def test_models_of_the_wrong_direction_are_refused_together(translator: Translat
     assert load_scorer(model, None, Languages("en", "fr")).identity
 
 
+def test_a_pair_without_another_one_to_compare_it_with_is_never_dropped(translator: Translator) -> None:
+    assert ModelPairScorer(translator).score(PAIRS[:1]) == [np.inf]
+    assert list(ModelPairScorer(translator, translator).score([PAIRS[0], PAIRS[0]])) == [np.inf, np.inf]
+
+
 def test_no_pairs_have_no_scores(translator: Translator) -> None:
     assert len(ModelPairScorer(translator).score([])) == 0

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from dragoman.decoding.scoring import compare, measure_gain, score
+from dragoman.decoding.scoring import compare, measure_bleu, measure_gain, score
 from dragoman.errors import DragomanError
 
 REFERENCES = ["The cat is on the mat.", "Hello world, my friend!", "The dog ran away very quickly today."] * 8
@@ -67,6 +67,13 @@ def test_the_gain_is_the_difference_of_the_scores_with_an_interval_around_it() -
     same = measure_gain(GOOD, GOOD, REFERENCES)
     assert (same.bleu, same.low, same.high) == (0.0, 0.0, 0.0)
     assert not same.is_significant
+
+
+def test_the_interval_of_a_score_lies_around_it() -> None:
+    bleu, low, high = measure_bleu(BAD, REFERENCES)
+    assert bleu == pytest.approx(score(BAD, REFERENCES).bleu.value, abs=1e-6)
+    assert low < bleu < high
+    assert measure_bleu(REFERENCES, REFERENCES) == pytest.approx((100.0, 100.0, 100.0))
 
 
 def test_the_interval_of_a_gain_covers_the_difference_in_most_samples_of_the_same_text() -> None:

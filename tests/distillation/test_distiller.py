@@ -69,6 +69,10 @@ def test_the_losses_of_the_ledger_add_up_to_the_whole(made):
     assert sum(rows[part]["bleu"] for part in parts) == pytest.approx(rows["all together"]["bleu"])
     systems = {system["name"]: system for system in content["systems"]}
     assert rows["all together"]["bleu"] == pytest.approx(systems["student"]["bleu"] - systems["teacher"]["bleu"])
+    bound = content["upper_bound"]
+    assert bound["bleu"] == pytest.approx(systems["teacher"]["bleu"])
+    assert bound["low"] <= bound["bleu"] <= bound["high"]
+    assert "the teacher is not in the folder of its run" in bound["win_back"]
     assert rows["what the teacher brought"]["before"] == "student without a teacher"
     assert systems["teacher"]["bleu"] > 0
     assert all(row["low"] <= row["bleu"] <= row["high"] and row["win_back"] for row in rows.values())

@@ -9,6 +9,7 @@ from dragoman.insight import distillation_report as report
 ROW = {"before": "a", "after": "b", "win_back": "beam 4: 2.1 x the time"}
 CONTENT = {
     "name": "students/<b>", "set": "valid", "sentences": 1200, "signature": "nrefs:1|tok:13a", "currency": "EUR",
+    "upper_bound": {"bleu": 27.31, "low": 26.42, "high": 28.17, "win_back": "50 % more steps (3 h 10 min)"},
     "systems": [
         {"name": "teacher", "size_bytes": 62_800_000, "words_per_s": 300.0, "beam": 4, "bleu": 27.31, "chrf": 55.0},
         {"name": "student", "size_bytes": 12_600_000, "words_per_s": 3600.0, "beam": 1, "bleu": 26.01, "chrf": 54.0},
@@ -47,7 +48,15 @@ def test_the_page_and_the_text_state_the_same_losses():
     page.feed(report.to_html(CONTENT))
     assert not page.open
     for text in (page.text, report.to_markdown(CONTENT)):
-        for fact in ("12.6 MB", "12.0 x the teacher", "-1.30 against the teacher", "-0.50 to -0.10", "2.1 x the time"):
+        for fact in (
+            "12.6 MB",
+            "12.0 x the teacher",
+            "-1.30 against the teacher",
+            "-0.50 to -0.10",
+            "2.1 x the time",
+            "26.42 to 28.17",
+            "50 % more steps (3 h 10 min)",
+        ):
             assert fact in text
         assert "0.35 EUR" in text
         assert "synthetic (given)" in text
@@ -62,5 +71,5 @@ def test_a_difference_that_rounds_to_zero_has_no_sign():
 def test_a_damaged_result_is_named(tmp_path):
     assert not report.is_distillation(tmp_path)
     (tmp_path / report.DISTILLATION_FILE).write_text(json.dumps({"name": "x"}))
-    with pytest.raises(DragomanError, match=r"distillation.json is damaged: run `dragoman distill` again"):
+    with pytest.raises(DragomanError, match=r"distillation.json is damaged, or of an older version: remove it"):
         report.read_distillation(tmp_path)

@@ -24,7 +24,7 @@ def test_a_search_that_fails_ends_the_worker(models: Path) -> None:
     ) as worker:
         coordinator = MessageWriter(worker.stdin)
         job = b'{"device": "cpu", "decoding": {}}'
-        coordinator.send("job", job, folder=str(models / "int8"), host="here", index=0)
+        coordinator.send("job", job, models=[{"folder": str(models / "int8"), "digest": ""}], host="here", index=0)
         coordinator.send("shard", b'["a house", "a dog"]', number=0, first_line=0)
         errors = worker.stderr.read().decode()
         assert worker.wait(timeout=60) != 0

@@ -1,5 +1,6 @@
 """Synthesis on one machine: every line exactly once, the same bytes however often it was killed."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,20 +17,21 @@ from dragoman.errors import DragomanError
 from dragoman.pipeline import SyntheticCorpus, prepare
 from dragoman.pipeline import synthesize as synthesize_corpus
 from dragoman.progress_callback import no_progress
-from dragoman.settings import MoneySettings
+from dragoman.settings import CleaningSettings, MoneySettings
 from dragoman.synthesis import synthesis_log
 from dragoman.synthesis.corpus_assembly import CorpusOptions
+from dragoman.synthesis.synthesis_folder import SynthesisFolder
 from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
 
-from ..synthesis_models import LINES
+from ..synthesis_models import LINES, MIDDLE_SCORE
 
 PYTHON = [sys.executable, "-c"]
 SYNTHESIZE = """
 import sys
 from pathlib import Path
-from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
-model, text, out = map(Path, sys.argv[1:])
-synthesize(SynthesisRequest(model, [text], out, shard_lines=3), lambda *progress: None)
+from tests.synthesis.test_synthesizer import make_request
+from dragoman.synthesis.synthesizer import synthesize
+synthesize(make_request(*map(Path, sys.argv[1:])), lambda *progress: None)
 """
 
 
@@ -39,10 +41,25 @@ def read_corpus(out: Path) -> tuple[bytes, bytes]:
 
 @pytest.fixture(scope="module")
 def undisturbed(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
+    return synthesize_undisturbed(models, tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture(scope="module")
+def scored(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthesize_undisturbed(models, tmp_path_factory.mktemp("scored"), models / "backward")
+
+
+def synthesize_undisturbed(models: Path, folder: Path, backward: Path | None = None) -> Path:
     (folder / "text.en").write_bytes("".join(f"{line}\n" for line in LINES).encode())
-    synthesize(SynthesisRequest(models / "int8", [folder / "text.en"], folder / "out", shard_lines=3), no_progress)
+    synthesize(make_request(models / "int8", folder / "text.en", folder / "out", backward), no_progress)
     return folder / "out"
+
+
+def make_request(model: Path, text: Path, out: Path, backward: Path | None = None) -> SynthesisRequest:
+    """Shards of three lines. With a backward model, its scores are the only rule."""
+    by_scores = CleaningSettings(rules=("agreement",), min_score=MIDDLE_SCORE)
+    options = CorpusOptions(cleaning=None if backward is None else by_scores)
+    return SynthesisRequest(model, [text], out, options, shard_lines=3, backward=backward)
 
 
 def test_the_corpus_is_the_text_and_its_translation(models: Path, undisturbed: Path) -> None:
@@ -52,11 +69,20 @@ def test_the_corpus_is_the_text_and_its_translation(models: Path, undisturbed: P
     assert list(zip(*sides, strict=True)) == pairs
 
 
+@pytest.mark.parametrize("backward", [(), ("backward",)])
 def test_a_synthesis_that_is_killed_again_and_again_ends_with_the_same_bytes(
-    models: Path, text: Path, tmp_path: Path, undisturbed: Path
+    models: Path, text: Path, tmp_path: Path, backward: tuple[str, ...], request: pytest.FixtureRequest
 ) -> None:
+    undisturbed = request.getfixturevalue("scored" if backward else "undisturbed")
     out, victims = tmp_path / "out", ["worker", "coordinator"]
-    command = [*PYTHON, SYNTHESIZE, str(models / "int8"), str(text), str(out)]
+    command = [
+        *PYTHON,
+        SYNTHESIZE,
+        str(models / "int8"),
+        str(text),
+        str(out),
+        *(str(models / each) for each in backward),
+    ]
     process = subprocess.Popen(command)
     while process.poll() is None:
         workers = psutil.Process(process.pid).children()
@@ -72,6 +98,58 @@ def test_a_synthesis_that_is_killed_again_and_again_ends_with_the_same_bytes(
         time.sleep(0.005)
     assert (process.returncode, victims) == (0, [])
     assert read_corpus(out) == read_corpus(undisturbed)
+
+
+def test_translations_on_which_both_directions_disagree_are_dropped(scored: Path) -> None:
+    folder = SynthesisFolder(scored)
+    made = folder.read().corpus
+    candidates = [
+        each for number in range(len(LINES) // 3) for _, found in folder.shards.read(number)[1] for each in found
+    ]
+    low = [each for each in candidates if each.text and each.agreement < made["min_score"]]
+    assert 0 < made["dropped"]["agreement"]["pairs"] == len(low) < len(candidates)
+    assert all(score < made["min_score"] for *_, score in made["dropped"]["agreement"]["examples"])
+    assert len(read_corpus(scored)[1].splitlines()) == made["kept_pairs"]
+
+
+def test_scores_do_not_depend_on_the_cores_of_a_machine(models: Path, text: Path, tmp_path: Path, scored: Path) -> None:
+    """Other cores take other batches, so batches must not depend on them."""
+    command = [*PYTHON, SYNTHESIZE, *map(str, (models / "int8", text, tmp_path / "out", models / "backward"))]
+    core = min(os.sched_getaffinity(0))
+    subprocess.run(command, check=True, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+    for number in range(len(LINES) // 3):
+        one, several = (SynthesisFolder(out).shards.read(number) for out in (tmp_path / "out", scored))
+        assert list(one[1]) == list(several[1])
+        assert one[0].mismatched_scores == several[0].mismatched_scores
+
+
+def test_the_threshold_may_be_changed_and_the_backward_model_may_not(models: Path, text: Path, tmp_path: Path) -> None:
+    def make(**options: object) -> SyntheticCorpus:
+        return synthesize_corpus(
+            models / "int8", text, tmp_path / "out", shard_lines=30, progress=no_progress, **options
+        )
+
+    with pytest.raises(
+        DragomanError, match=r"--score-back-with .*int8 translates from en to de: give a model from de to"
+    ):
+        make(score_back_with=models / "int8")
+    backward = models / "backward"
+    high, none = (
+        make(score_back_with=backward, settings={"cleaning.rules": ["agreement"], "cleaning.min_score": score})
+        for score in (1000, -1000)
+    )
+    assert high.description.corpus["kept_pairs"] == 0
+    assert list(none.description.corpus["dropped"]) == ["empty"]
+    with pytest.raises(DragomanError, match="was made with another backward model"):
+        make()
+
+
+def test_a_low_score_of_the_search_costs_no_model(models: Path, text: Path, tmp_path: Path) -> None:
+    rules = {"cleaning.rules": ["score"], "cleaning.min_score": -1.5}
+    made = synthesize_corpus(models / "int8", text, tmp_path / "out", settings=rules, progress=no_progress)
+    corpus = made.description.corpus
+    assert 0 < corpus["dropped"]["score"]["pairs"] < len(LINES)
+    assert all(score < -1.5 for *_, score in corpus["dropped"]["score"]["examples"])
 
 
 def test_a_model_in_training_is_exported_and_its_copy_resumes(models: Path, text: Path, tmp_path: Path) -> None:

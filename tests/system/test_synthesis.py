@@ -11,7 +11,7 @@ import pytest
 from dragoman.files import read_json
 
 from ..shared_folder import shared_folder
-from ..synthesis_models import LINES, make_models
+from ..synthesis_models import LINES, MIDDLE_SCORE, make_models
 from .hosts import Hosts, missing_requirements
 
 pytestmark = [
@@ -31,11 +31,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_folder(tmp_path_factory, "synthesis-models", make_models)
 
 
-def start(model: Path, text: Path, out: Path, *options: str) -> "subprocess.Popen[str]":
-    # Without rules, which would drop most translations of a small model, and with them what is compared.
-    command = [sys.executable, "-m", "dragoman", "synthesize", str(model), str(text), "cleaning.rules=[]"]
+def start(models: Path, text: Path, out: Path, *options: str) -> "subprocess.Popen[str]":
+    # Without rules about text, which would drop most translations of a small model, and with them what is compared.
+    rules = ["cleaning.rules=agreement", f"cleaning.min_score={MIDDLE_SCORE}"]
+    command = [sys.executable, "-m", "dragoman", "synthesize", str(models / "int8"), str(text), *rules]
     return subprocess.Popen(
-        [*command, "--out", str(out), "--shard-lines", "4", *options],
+        [*command, "--score-back-with", str(models / "backward"), "--out", str(out), "--shard-lines", "4", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -61,16 +62,16 @@ def test_hosts_and_the_coordinator_are_killed_and_the_corpus_is_that_of_one_mach
 ) -> None:
     text = tmp_path / "text.en"
     text.write_text("".join(f"{line} {number}\n" for number in range(8) for line in LINES))
-    finish(start(models / "int8", text, tmp_path / "alone"))
+    finish(start(models, text, tmp_path / "alone"))
 
     out, options = tmp_path / "out", ("--hosts", "a,b,c", "--ssh-config", str(hosts.ssh_config))
-    process = start(models / "int8", text, out, *options)
+    process = start(models, text, out, *options)
     wait_for_shards(out, 10, process)
     hosts["a"].kill()
     wait_for_shards(out, 30, process)
     process.kill()
     process.communicate()
-    process = start(models / "int8", text, out, *options)
+    process = start(models, text, out, *options)
     wait_for_shards(out, 50, process)
     hosts["a"].restart()
     hosts["b"].freeze()
@@ -85,5 +86,7 @@ def test_hosts_and_the_coordinator_are_killed_and_the_corpus_is_that_of_one_mach
         assert (out / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
     made = read_json(out / "synthesis.json")["corpus"]
     assert made["read_lines"] == 8 * len(LINES)
-    assert made["kept_pairs"] > 7 * len(LINES)
+    assert made["translated_pairs"] == 8 * len(LINES)
+    assert made["kept_pairs"] > len(LINES)
+    assert made["dropped"]["agreement"]["pairs"] > len(LINES)
     assert len(made["hosts"]) == 3

@@ -35,6 +35,15 @@ Texts = Annotated[
     ),
 ]
 
+ScoreBackWith = Annotated[
+    Path | None,
+    typer.Option(
+        "--score-back-with",
+        metavar="MODEL",
+        help="Model of the other direction: translations on which both disagree are dropped.",
+    ),
+]
+
 
 def synthesize(
     model: Annotated[
@@ -53,6 +62,7 @@ def synthesize(
     ] = 1.0,
     top_k: Annotated[int, typer.Option("--top-k", min=0, help="Of --sample: likeliest tokens; 0 is all.")] = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of --sample: another one, other translations.")] = 1,
+    score_back_with: ScoreBackWith = None,
     hosts: Annotated[
         str, typer.Option("--hosts", help="Machines as ssh knows them: a,b,user@c (default: this one).")
     ] = "",
@@ -77,6 +87,8 @@ def synthesize(
 
         dragoman synthesize runs/de-en news.de.xz --back --tag "<BT>" --out data/back
 
+        dragoman synthesize runs/en-de news.en.xz --score-back-with runs/de-en --out data/news
+
         dragoman synthesize runs/en-de news.en --hosts localhost,big,user@other --out data/news decoding.beam=8
     """
     from dragoman.commands.translate import split_settings
@@ -89,8 +101,8 @@ def synthesize(
         corpus = pipeline.synthesize(
             model, files, out, back=back, tag=tag, n_best=n_best, device=device,
             sampling={"temperature": temperature, "top_k": top_k, "seed": seed} if sample else None,
-            hosts=[hosts] if hosts else (), ssh_config=ssh_config, python=python, shard_lines=shard_lines,
-            settings=settings, **decoding,
+            score_back_with=score_back_with, hosts=[hosts] if hosts else (), ssh_config=ssh_config, python=python,
+            shard_lines=shard_lines, settings=settings, **decoding,
         )  # fmt: skip
     except KeyboardInterrupt:
         raise InterruptedByUserError("interrupted: run the same command again to resume.") from None

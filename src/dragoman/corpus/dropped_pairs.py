@@ -84,6 +84,10 @@ def remedy_of(rule: str, settings: Mapping[str, Any], source: Source | None, lan
             return "the text was decoded with a wrong encoding before: get the original, or give its --encoding."
         case "script":
             return f"check that the sides are {languages.source} and {languages.target}, in this order."
+        case "truncated":
+            return (
+                "check that lines are whole sentences on both sides, or turn the rule off: cleaning.rules=-truncated."
+            )
         case "copied":
             return "check that the target side is translated, or raise cleaning.max_copied."
         case "repetition":

@@ -21,6 +21,7 @@ MISMATCHED_PAIRS = 1000
 COST_OF_LOSS = 2.0
 """Cost of losing a share of the real pairs, against that of keeping the same share of the mismatched ones."""
 LOWEST_SCORE = -1000.0
+SCORE_DIGITS = 4
 _RANDOM_STREAM = 3
 
 Scores = npt.NDArray[np.float32]
@@ -79,9 +80,12 @@ def _find_threshold(job: PreparationJob, keep: Sequence[Mask], scorer: PairScore
         pairs, scores = load_pairs(job, block), np.load(job.scored(block))
         sampled += [(float(keys[i]), pairs[positions[i]], float(scores[i])) for i in chosen]
     mismatched = mismatch([pair for _, pair, _ in sorted(sampled)])
-    if not mismatched:
-        return LOWEST_SCORE
-    return round(best_threshold([score for *_, score in sampled], scorer.score(mismatched).tolist()), 4)
+    return find_threshold([score for *_, score in sampled], scorer.score(mismatched).tolist())
+
+
+def find_threshold(real: Sequence[float], mismatched: Sequence[float]) -> float:
+    """The threshold between the scores of real and of mismatched pairs; one that drops nothing if there are none."""
+    return round(best_threshold(real, mismatched), SCORE_DIGITS) if real and mismatched else LOWEST_SCORE
 
 
 def best_threshold(real: Sequence[float], mismatched: Sequence[float]) -> float:
@@ -92,7 +96,14 @@ def best_threshold(real: Sequence[float], mismatched: Sequence[float]) -> float:
 
 
 def mismatch(pairs: TextPairs) -> TextPairs:
-    """Each source with the target of the next pair by the length of the target, where they differ."""
+    """Each source with the target of the next pair by the length of the target, where both sides differ.
+
+    Equal sources may have several good translations.
+    """
     ordered = sorted(pairs, key=lambda pair: len(pair[1]))
     following = ordered[1:] + ordered[:1]
-    return [(source, other) for (source, target), (_, other) in zip(ordered, following, strict=True) if target != other]
+    return [(pair[0], other[1]) for pair, other in zip(ordered, following, strict=True) if _differ(pair, other)]
+
+
+def _differ(pair: tuple[str, str], other: tuple[str, str]) -> bool:
+    return pair[0] != other[0] and pair[1] != other[1]

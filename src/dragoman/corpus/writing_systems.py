@@ -51,6 +51,9 @@ class Script:
     is_latin: bool
     letters_per_character: int
     """Letters of an alphabet that say about as much as one character: 2 where characters are syllables or words."""
+    marks_sentence_ends: bool
+    """Whether sentences end with a full stop or another mark. Thai has none, and Chinese, Japanese and Korean text
+    often leaves it out."""
 
 
 def script_of(language: str) -> Script | None:
@@ -61,7 +64,10 @@ def script_of(language: str) -> Script | None:
     own = "".join(_SCRIPT_RANGES[name] for name in names)
     foreign = "".join(ranges for name, ranges in _SCRIPT_RANGES.items() if name not in names)
     is_dense = bool({"han", "hangul"} & set(names))
-    return Script(re.compile(f"[{own}]"), re.compile(f"[{foreign}]"), "latin" in names, 2 if is_dense else 1)
+    marks_ends = not is_dense and "thai" not in names
+    return Script(
+        re.compile(f"[{own}]"), re.compile(f"[{foreign}]"), "latin" in names, 2 if is_dense else 1, marks_ends
+    )
 
 
 def is_in_wrong_script(text: str, script: Script) -> bool:

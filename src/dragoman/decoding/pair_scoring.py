@@ -46,7 +46,7 @@ class ModelPairScorer:
         return "score" if self._backward is None else "agreement"
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> Values:
-        """The nats per target token that the source saves, against the source of another pair.
+        """The nats per target token that the source saves, against the source of another pair; infinite without one.
 
         With a backward model, the mean of both directions, less a part of the difference of their cross-entropies, as
         in dual conditional cross-entropy (Junczys-Dowmunt 2018).
@@ -63,6 +63,8 @@ def _entropies_and_gains(translator: LineTranslator, pairs: Sequence[tuple[str, 
     """Cross-entropies of the targets, and how much larger they are beside the sources of other pairs."""
     other_source = neighbours([source for source, _ in pairs])
     entropies = cross_entropies(translator, pairs)
+    if len(other_source) < 2:
+        return entropies, np.full(len(pairs), np.inf, np.float32)  # Nothing speaks against them.
     mismatched = cross_entropies(translator, [(other_source[source], target) for source, target in pairs])
     return entropies, mismatched - entropies
 
@@ -88,26 +90,28 @@ def cross_entropies(translator: LineTranslator, pairs: Sequence[tuple[str, str]]
 
 def load_scorer(forward: Path, backward: Path | None, languages: Languages) -> ModelPairScorer:
     """Load the models, and check that they translate in the directions of the pairs."""
-    reversed_languages = Languages(languages.target, languages.source)
     wanted = [(forward, "--score-with", languages)]
     if backward is not None:
-        wanted.append((backward, "--score-back-with", reversed_languages))
+        wanted.append((backward, "--score-back-with", languages.reversed))
     translators, problems, files = [], [], []
     for path, option, direction in wanted:
         translator = load(path)
-        found = translator.languages
-        if found is not None and not (
-            same_language(found.source, direction.source) and same_language(found.target, direction.target)
-        ):
-            problems.append(
-                f"{option} {path} translates from {found.source} to {found.target}: give a model from "
-                f"{direction.source} to {direction.target}."
-            )
+        problems += direction_problems(option, path, translator.languages, direction)
         translators.append(translator)
         files += _fingerprint(find_model(path))
     if problems:
         raise DragomanError("\n".join(problems))
     return ModelPairScorer(*translators, identity=hashlib.sha256(repr(files).encode()).hexdigest())
+
+
+def direction_problems(option: str, model: Path, found: Languages | None, wanted: Languages) -> list[str]:
+    """A sentence with a remedy if a model is known to translate in another direction."""
+    if found is None or (same_language(found.source, wanted.source) and same_language(found.target, wanted.target)):
+        return []
+    return [
+        f"{option} {model} translates from {found.source} to {found.target}: give a model from {wanted.source} to "
+        f"{wanted.target}."
+    ]
 
 
 def _fingerprint(model: Path) -> list[tuple[str, int, int]]:

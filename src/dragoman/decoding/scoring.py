@@ -1,11 +1,12 @@
 """BLEU and chrF by sacreBLEU, with the signatures that make scores comparable.
 
 A difference between two systems may be due to the choice of the test set. `compare` tests its significance by
-resampling the test set many times (paired bootstrap, Koehn 2004); `measure_gain` gives its interval.
+resampling the test set many times (paired bootstrap, Koehn 2004); `measure_gain` gives its interval, and `measure_bleu`
+that of one system's score.
 """
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -119,21 +120,41 @@ def measure_gain(
     baseline: Sequence[str], system: Sequence[str], references: Sequence[str], language: str | None = None
 ) -> Gain:
     """The difference in BLEU from a baseline, with its 95 % interval by paired bootstrap over the sentences."""
+    return Gain(*_bootstrap((baseline, system), references, language, lambda scores: scores[1] - scores[0]))
+
+
+def measure_bleu(
+    translations: Sequence[str], references: Sequence[str], language: str | None = None
+) -> tuple[float, float, float]:
+    """BLEU, and both ends of its 95 % interval by bootstrap over the sentences."""
+    return _bootstrap((translations,), references, language, lambda scores: scores[0])
+
+
+def _bootstrap(
+    systems: Sequence[Sequence[str]],
+    references: Sequence[str],
+    language: str | None,
+    statistic: Callable[[list[float]], float],
+) -> tuple[float, float, float]:
+    """A statistic of the BLEU of systems, and both ends of its 95 % interval. A sample is the same for all systems."""
     import numpy as np
+
+    for texts in systems:
+        _check_aligned(texts, [references])
+    counts = [_count_matches(tuple(texts), tuple(references), language) for texts in systems]
+    draws = np.random.default_rng(0).integers(len(references), size=(RESAMPLES, len(references)))
+    found = sorted(statistic([_bleu(each[drawn].sum(0)) for each in counts]) for drawn in draws)
+    outside = RESAMPLES // 40
+    return statistic([_bleu(each.sum(0)) for each in counts]), found[outside], found[-outside - 1]
+
+
+def _bleu(counts: "IntArray") -> float:
+    """BLEU of the summed counts of sentences."""
     from sacrebleu.metrics.bleu import BLEU
 
-    def bleu(counts: Any) -> float:
-        *matches, system_length, reference_length = counts.tolist()
-        score = BLEU.compute_bleu(matches[:4], matches[4:], system_length, reference_length, smooth_method="exp")
-        return float(score.score)
-
-    for texts in (baseline, system):
-        _check_aligned(texts, [references])
-    counts = [_count_matches(tuple(texts), tuple(references), language) for texts in (baseline, system)]
-    draws = np.random.default_rng(0).integers(len(references), size=(RESAMPLES, len(references)))
-    gains = sorted(bleu(counts[1][drawn].sum(0)) - bleu(counts[0][drawn].sum(0)) for drawn in draws)
-    outside = RESAMPLES // 40
-    return Gain(bleu(counts[1].sum(0)) - bleu(counts[0].sum(0)), gains[outside], gains[-outside - 1])
+    *matches, system_length, reference_length = counts.tolist()
+    score = BLEU.compute_bleu(matches[:4], matches[4:], system_length, reference_length, smooth_method="exp")
+    return float(score.score)
 
 
 @lru_cache(maxsize=8)  # A run compares with the same baseline at each evaluation.

@@ -19,6 +19,7 @@ from dragoman.decoding.system_translations import EvaluationText
 from dragoman.distillation.distillation_folder import DistillationFolder
 from dragoman.distillation.kept_test_translations import KeptTestTranslations, TestTranslations
 from dragoman.distillation.size_variants import larger_students, measure_variants
+from dragoman.distillation.teacher_forecast import describe_better_teacher
 from dragoman.exporting.exporter import file_sizes
 from dragoman.model.model_folder import read_description
 from dragoman.number_format import percent, size
@@ -102,6 +103,7 @@ class QualityLedger:
             "set": self.split,
             "sentences": len(self._sources),
             "signature": self._score(translations[TEACHER].lines).bleu.signature,
+            "upper_bound": self._upper_bound(translations[TEACHER].lines),
             "systems": [asdict(self._system(name, translations[name].lines, speeds)) for name in self._int8],
             "ledger": [asdict(row) for row in rows],
         }
@@ -112,6 +114,11 @@ class QualityLedger:
 
     def _score(self, lines: Sequence[str]) -> scoring.Score:
         return scoring.score(lines, self._text.references, language=self._language)
+
+    def _upper_bound(self, lines: Sequence[str]) -> dict[str, Any]:
+        """The teacher's BLEU with its interval: no student is expected above it."""
+        bleu, low, high = scoring.measure_bleu(lines, self._text.references, self._language)
+        return {"bleu": bleu, "low": low, "high": high, "win_back": describe_better_teacher(self._teacher)}
 
     def _system(self, name: str, lines: Sequence[str], speeds: dict[str, float]) -> MeasuredSystem:
         score, export = self._score(lines), self._int8[name]

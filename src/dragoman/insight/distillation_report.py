@@ -37,8 +37,11 @@ def is_distillation(folder: Path) -> bool:
 def read_distillation(folder: Path) -> dict[str, Any]:
     """The result of a distillation."""
     content = read_json(folder / DISTILLATION_FILE)
-    if not isinstance(content, dict) or "ledger" not in content:
-        raise DragomanError(f"{folder / DISTILLATION_FILE} is damaged: run `dragoman distill` again.")
+    if not isinstance(content, dict) or not {"ledger", "upper_bound"} <= content.keys():
+        raise DragomanError(
+            f"{folder / DISTILLATION_FILE} is damaged, or of an older version: remove it, and run `dragoman distill` "
+            "again, which only compares."
+        )
     return content
 
 
@@ -66,12 +69,9 @@ def system_rows(content: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def ledger_rows(content: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    teacher = content["systems"][0]
-    first = (
-        "data and teacher", f"{teacher['bleu']:.1f}", "the upper bound",
-        "a better teacher; `dragoman learning-curve` forecasts what more pairs would bring",
-    )  # fmt: skip
-    rows: list[tuple[str, ...]] = [first]
+    bound = content["upper_bound"]
+    interval = f"{bound['low']:.2f} to {bound['high']:.2f}"
+    rows: list[tuple[str, ...]] = [("data and teacher", f"{bound['bleu']:.2f}", interval, bound["win_back"])]
     for each in content["ledger"]:
         low, high = _signed(each["low"]), _signed(each["high"])
         rows.append((each["cause"], _signed(each["bleu"]), f"{low} to {high}", each["win_back"]))
@@ -139,9 +139,9 @@ def describe_measurement(content: Mapping[str, Any]) -> str:
     """Where and how the figures were measured."""
     chosen = " The student's checkpoint was chosen on the same set." if content["set"] == "valid" else ""
     return (
-        f"{count(content['sentences'])} sentences of the {content['set']} set; intervals by paired bootstrap; "
-        f"{content['signature']}. The teacher's scores are those of the model as it was given, its size and speed "
-        f"those of its int8 export. Words are source words, per second of CPU time.{chosen}"
+        f"{count(content['sentences'])} sentences of the {content['set']} set; intervals by bootstrap, of differences "
+        f"paired; {content['signature']}. The teacher's scores are those of the model as it was given, its size and "
+        f"speed those of its int8 export. Words are source words, per second of CPU time.{chosen}"
     )
 
 

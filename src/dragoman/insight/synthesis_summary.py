@@ -166,6 +166,8 @@ def _pairs(made: Json) -> Answer:
     total, kept = made["translated_pairs"], made["kept_pairs"]
     text = f"{count(kept)} of {count(total)} pairs are in the corpus; {count(sum(dropped.values()))} were dropped."
     evidence = [f"{rule}: {count(pairs)} ({percent(pairs / total)})." for rule, pairs in dropped.items()]
+    if made.get("min_score") is not None:
+        evidence.append(f"Pairs with a score below {made['min_score']:g} were dropped.")
     evidence += [
         f"{rule}: {source} | {target}"
         for rule, entry in made["dropped"].items()

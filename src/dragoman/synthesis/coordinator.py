@@ -80,13 +80,13 @@ class Coordinator:
         machines: Sequence[Machine],
         client: SshClient,
         job: TranslationJob,
-        engine: EngineFiles,
+        engines: Sequence[EngineFiles],
         queue: ShardQueue,
         store: ShardStore,
         view: SynthesisView,
     ) -> None:
         self._machines, self._client = machines, client
-        self._job, self._engine = job, engine
+        self._job, self._engines = job, engines
         self._queue, self._store, self._view = queue, store, view
         self._connections: dict[str, WorkerConnection] = {}
         self._left_out: dict[str, str] = {}
@@ -145,7 +145,7 @@ class Coordinator:
             crashes += place.machine.is_local
             try:
                 self._check_devices(place, connection.greet())
-                connection.prepare(self._job, self._engine)
+                connection.prepare(self._job, self._engines)
                 crashes += not place.machine.is_local
                 self._view.host_ready(place.name, connection.machine_description)
                 for _ in self._work(connection):

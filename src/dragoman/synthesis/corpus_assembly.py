@@ -7,13 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from dragoman.corpus.model_filter import find_threshold
 from dragoman.corpus.pair_filter import PairFilter
 from dragoman.corpus.sources import Languages
 from dragoman.decoding.line_translator import normalize_line
 from dragoman.files import replacing
 from dragoman.progress_callback import Progress
-from dragoman.settings import CleaningSettings
-from dragoman.synthesis.shard_store import ShardHeader
+from dragoman.settings import CleaningSettings, RuleName
+from dragoman.synthesis.shard_store import ShardHeader, StoredCandidate
 from dragoman.synthesis.synthesis_folder import SynthesisDescription, SynthesisFolder
 
 EXAMPLES = 3
@@ -43,9 +44,39 @@ class CorpusOptions:
 
         def find_rule(text: str, translation: str, score: float) -> str | None:
             rule = None if self.keep is None else self.keep(text, translation, score)
-            return rule if rule or by_text is None else by_text(text, translation, score)
+            return rule if rule or by_text is None else by_text(text, translation)
 
         return find_rule
+
+
+@dataclass(frozen=True)
+class ScoreRule:
+    """The rule that drops pairs with low scores: those of the search, or of both directions."""
+
+    rule: RuleName
+    min_score: float
+
+    @classmethod
+    def find(
+        cls, cleaning: CleaningSettings | None, folder: SynthesisFolder, description: SynthesisDescription
+    ) -> "ScoreRule | None":
+        """The rule with the threshold of the settings, or with one between real and mismatched pairs of all shards."""
+        rule: RuleName = "score" if description.backward is None else "agreement"
+        if cleaning is None or rule not in cleaning.rules:
+            return None
+        if cleaning.min_score is not None:
+            return cls(rule, cleaning.min_score)
+        if rule == "score":
+            return None  # Scores of the search have nothing to compare them with.
+        real, mismatched = list[float](), list[float]()
+        for number in range(description.shards):
+            header = folder.shards.read_header(number)
+            real += header.real_scores
+            mismatched += header.mismatched_scores
+        return cls(rule, find_threshold(real, mismatched))
+
+    def score_of(self, candidate: StoredCandidate) -> float:
+        return candidate.score if self.rule == "score" or candidate.agreement is None else candidate.agreement
 
 
 @dataclass
@@ -93,11 +124,11 @@ def assemble(
     """Write both sides of the corpus. Returns its description."""
     languages = description.languages
     paths = [folder.corpus_file(language) for language in (languages.source, languages.target)]
-    counts = CorpusCounts()
+    counts, score_rule = CorpusCounts(), ScoreRule.find(options.cleaning, folder, description)
     with ExitStack() as stack:
         drafts = [stack.enter_context(replacing(path)) for path in paths]
         texts, translations = (_HashedFile(stack.enter_context(draft.open("wb"))) for draft in drafts)
-        for text, translation in _kept_pairs(folder, description, options, counts, progress):
+        for text, translation in _kept_pairs(folder, description, options, score_rule, counts, progress):
             texts.write(text)
             translations.write(translation)
     direction = languages.reversed if options.back else languages
@@ -107,6 +138,7 @@ def assemble(
         "target": direction.target,
         "synthetic": languages.target,
         "tag": options.tag,
+        "min_score": None if score_rule is None else score_rule.min_score,
         "read_lines": counts.read_lines,
         "translated_pairs": counts.translated_pairs,
         "kept_pairs": counts.kept_pairs,
@@ -123,6 +155,7 @@ def _kept_pairs(
     folder: SynthesisFolder,
     description: SynthesisDescription,
     options: CorpusOptions,
+    score_rule: ScoreRule | None,
     counts: CorpusCounts,
     progress: Progress,
 ) -> Iterator[tuple[str, str]]:
@@ -137,6 +170,8 @@ def _kept_pairs(
                 counts.translated_pairs += 1
                 translation, score = candidate.text, candidate.score
                 rule = find_rule(normal, translation, score) if normal and translation else EMPTY
+                if rule is None and score_rule is not None and score_rule.score_of(candidate) < score_rule.min_score:
+                    rule, score = score_rule.rule, score_rule.score_of(candidate)
                 if rule is None:
                     counts.kept_pairs += 1
                     yield text, tag + translation

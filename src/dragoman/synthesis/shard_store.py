@@ -1,22 +1,24 @@
 """Finished shards on disk: one compressed file each, written atomically, so that none is ever translated again.
 
-A file holds a line of JSON about the shard, and one for each line of the text: `[line, [[score, translation], ...]]`.
-Scores and all candidates are kept: with other filters, or another tag, a corpus is made again without a translation.
+A file holds a line of JSON about the shard, and one for each line of the text: `[line, [[score, translation], ...]]`,
+with a third field where a backward model has scored the translation. Scores and all candidates are kept: with other
+filters, or another tag, a corpus is made again without a translation.
 """
 
+import io
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import zstandard
 
+from dragoman.corpus.model_filter import SCORE_DIGITS
 from dragoman.decoding.line_translator import Candidate
 from dragoman.errors import DragomanError
 from dragoman.files import remove_drafts, write_atomic
 from dragoman.text_lines import split_lines
 
-SCORE_DIGITS = 4
 _SUFFIX = ".jsonl.zst"
 
 
@@ -31,17 +33,28 @@ class ShardHeader:
     machine: str
     """Engine and processor. The same lines have the same translations on equal ones."""
     translating_s: float
+    real_scores: list[float] = field(default_factory=list)
+    """A sample of the scores by both directions."""
+    mismatched_scores: list[float] = field(default_factory=list)
+    """The same of lines with the translations of others: a threshold is found between both."""
 
 
-TranslatedLine = tuple[str, list[Candidate]]
+@dataclass(frozen=True)
+class StoredCandidate(Candidate):
+    """A translation as it is stored."""
+
+    agreement: float | None = None
+    """Score by both directions, if there is a backward model."""
+
+
+TranslatedLine = tuple[str, list[StoredCandidate]]
 
 
 def pack_shard(header: ShardHeader, translated: list[TranslatedLine]) -> bytes:
     """The content of a shard's file."""
     lines = [json.dumps(asdict(header))]
     for text, candidates in translated:
-        scored = [[round(candidate.score, SCORE_DIGITS), candidate.text] for candidate in candidates]
-        lines.append(json.dumps([text, scored], ensure_ascii=False))
+        lines.append(json.dumps([text, list(map(_fields, candidates))], ensure_ascii=False))
     content = "".join(f"{line}\n" for line in lines).encode()
     return zstandard.ZstdCompressor(write_checksum=True).compress(content)
 
@@ -70,13 +83,31 @@ class ShardStore:
             first, *lines = split_lines(content.decode())
             header = ShardHeader(**json.loads(first))
         except (zstandard.ZstdError, ValueError, TypeError):
-            raise DragomanError(f"{path} is damaged: remove it, and run the same command again.") from None
+            raise _damaged(path) from None
         return header, map(_parse_line, lines)
+
+    def read_header(self, number: int) -> ShardHeader:
+        """The first line alone: the rest is not decompressed."""
+        path = self._path(number)
+        try:
+            with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as content:
+                return ShardHeader(**json.loads(io.BufferedReader(content).readline()))
+        except (zstandard.ZstdError, ValueError, TypeError):
+            raise _damaged(path) from None
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:08d}{_SUFFIX}"
 
 
+def _damaged(path: Path) -> DragomanError:
+    return DragomanError(f"{path} is damaged: remove it, and run the same command again.")
+
+
+def _fields(candidate: StoredCandidate) -> list[float | str]:
+    fields: list[float | str] = [round(candidate.score, SCORE_DIGITS), candidate.text]
+    return fields if candidate.agreement is None else [*fields, candidate.agreement]
+
+
 def _parse_line(line: str) -> TranslatedLine:
     text, scored = json.loads(line)
-    return text, [Candidate(translation, score) for score, translation in scored]
+    return text, [StoredCandidate(translation, score, *agreement) for score, translation, *agreement in scored]

@@ -13,7 +13,8 @@ import shutil
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -21,10 +22,12 @@ from dragoman.code_version import dragoman_version
 from dragoman.corpus.download_cache import cache_root
 from dragoman.decoding.ctranslate2_translator import CTranslate2Translator
 from dragoman.decoding.line_translator import Candidate, EncodedLines, Found, LineTranslator
+from dragoman.decoding.pair_scoring import ModelPairScorer
 from dragoman.decoding.translator_loading import load
 from dragoman.errors import DragomanError
 from dragoman.files import draft_path, publish_new_folder
 from dragoman.prefetch import Prefetcher
+from dragoman.synthesis.candidate_scoring import ScoredShard, score_shard, without_scores
 from dragoman.synthesis.messages import KEEPALIVE_S, SILENCE_S, Message, MessageWriter, receive
 from dragoman.synthesis.shard_store import ShardHeader, pack_shard
 from dragoman.synthesis.translation_job import TranslationJob, count_local_gpus, describe_cpu
@@ -48,7 +51,8 @@ class ShardWorker:
         )
         try:
             job, content = self._receive()
-            engine = ShardEngine.load(self._find_model(job), TranslationJob(**json.loads(content)), job["index"])
+            folders = [self._find_model(**model) for model in job["models"]]
+            engine = ShardEngine.load(folders, TranslationJob(**json.loads(content)), job["index"])
         except DragomanError as error:
             self._replies.send("refusal", reason=str(error))
             return
@@ -61,10 +65,9 @@ class ShardWorker:
         encoded = Prefetcher((engine.encode(*leased) for leased in iter(self._shards.get, None)), 1)
         searched = Prefetcher(map(engine.search, encoded), 1)
         for shard in searched:
-            started_at_s = time.monotonic()
-            content = engine.pack(shard, job["host"])
-            times = {"seconds": shard.translating_s, "tokenizing_s": shard.encoding_s + time.monotonic() - started_at_s}
-            self._replies.send("result", content, number=shard.number, **times)
+            packed = engine.pack(shard, job["host"])
+            times = {"seconds": packed.translating_s, "tokenizing_s": packed.tokenizing_s}
+            self._replies.send("result", packed.content, number=shard.number, **times)
 
     def _receive(self) -> tuple[Message, bytes]:
         while (received := receive(self._requests, lambda _: None)) is not None:
@@ -84,26 +87,29 @@ class ShardWorker:
             time.sleep(KEEPALIVE_S)
         os._exit(1)
 
-    def _find_model(self, job: Message) -> Path:
-        """The model's folder: the coordinator's own on the same machine, else a copy in the cache."""
-        if job["folder"] is not None:
-            return Path(str(job["folder"]))
-        folder = cache_root() / "models" / str(job["model"])
-        if folder.exists():
+    def _find_model(self, folder: str | None, digest: str) -> Path:
+        """A model's folder: the coordinator's own on the same machine, else a copy in the cache."""
+        if folder is not None:
+            return Path(folder)
+        copy = cache_root() / "models" / digest
+        if copy.exists():
             self._replies.send("has_model")
-            return folder
+        else:
+            self._receive_model(copy, digest)
+        return copy
+
+    def _receive_model(self, folder: Path, digest: str) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = draft_path(folder)
         draft.mkdir()
         try:
             self._replies.send("needs_model")
             self._receive_files(draft)
-            if folder_digest(draft) != job["model"]:
+            if folder_digest(draft) != digest:
                 raise DragomanError("the copy of the model is damaged: run the same command again")
             publish_new_folder(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        return folder
 
     def _receive_files(self, folder: Path) -> None:
         while (received := self._receive())[0]["kind"] == "file":
@@ -132,19 +138,35 @@ class SearchedShard(EncodedShard):
 
 
 @dataclass(frozen=True)
+class PackedShard:
+    """The content of a shard's file, and the time that it took."""
+
+    content: bytes
+    translating_s: float
+    tokenizing_s: float
+
+
+@dataclass(frozen=True)
 class ShardEngine:
-    """A translator on a device of this machine. Its steps run in threads of their own: only the search needs a GPU."""
+    """Models on a device of this machine. The steps run in threads of their own: only search and scores need a GPU."""
 
     translator: LineTranslator
     job: TranslationJob
     machine: str
+    scorer: ModelPairScorer | None = None
+    """Scores translations by both directions, if there is a backward model."""
+    device: threading.Lock = field(default_factory=threading.Lock)
+    """Held by the step that computes: search and scores share models, and the memory of a GPU."""
 
     @classmethod
-    def load(cls, folder: Path, job: TranslationJob, index: int) -> "ShardEngine":
-        """Load the model on the device with this number, of those of the job's kind."""
+    def load(cls, folders: Sequence[Path], job: TranslationJob, index: int) -> "ShardEngine":
+        """Load the model, and the backward model if there is one, on the device with this number."""
         device = job.device if job.device == "cpu" else f"{job.device}:{index}"
-        translator = load(folder, device, **job.decoding)
-        return cls(translator, job, describe_machine(translator, device))
+        translator = load(folders[0], device, **job.decoding)
+        backward = [load(folder, device) for folder in folders[1:]]
+        machines = dict.fromkeys(describe_machine(each, device) for each in (translator, *backward))
+        scorer = ModelPairScorer(translator, *backward) if backward else None
+        return cls(translator, job, "; ".join(machines), scorer)
 
     def encode(self, shard: Message, content: bytes) -> EncodedShard:
         started_at_s, lines = time.monotonic(), json.loads(content)
@@ -152,14 +174,34 @@ class ShardEngine:
         return EncodedShard(shard["number"], shard["first_line"], lines, encoded, time.monotonic() - started_at_s)
 
     def search(self, shard: EncodedShard) -> SearchedShard:
-        started_at_s = time.monotonic()
-        found = self._search(shard)
-        return SearchedShard(**vars(shard), found=found, translating_s=time.monotonic() - started_at_s)
+        with self.device:
+            started_at_s = time.monotonic()
+            found = self._search(shard)
+            return SearchedShard(**vars(shard), found=found, translating_s=time.monotonic() - started_at_s)
 
-    def pack(self, shard: SearchedShard, host: str) -> bytes:
-        """The content of the shard's file."""
-        header = ShardHeader(shard.number, shard.first_line, len(shard.lines), host, self.machine, shard.translating_s)
-        return pack_shard(header, list(zip(shard.lines, self._decode(shard), strict=True)))
+    def pack(self, shard: SearchedShard, host: str) -> PackedShard:
+        """Decode the translations, and score them if there is a backward model."""
+        started_at_s = time.monotonic()
+        candidates = self._decode(shard)
+        decoded_at_s = time.monotonic()
+        scored, scoring_s = self._score(shard.lines, candidates)
+        scored_at_s = time.monotonic()
+        header = ShardHeader(
+            shard.number, shard.first_line, len(shard.lines), host, self.machine, shard.translating_s + scoring_s,
+            scored.real_scores, scored.mismatched_scores,
+        )  # fmt: skip
+        content = pack_shard(header, scored.lines)
+        packing_s = decoded_at_s - started_at_s + time.monotonic() - scored_at_s
+        return PackedShard(content, header.translating_s, shard.encoding_s + packing_s)
+
+    def _score(self, lines: list[str], candidates: list[list[Candidate]]) -> tuple[ScoredShard, float]:
+        """The translations with their scores, and the time that the scores took."""
+        if self.scorer is None:
+            return without_scores(lines, candidates), 0.0
+        with self.device:
+            started_at_s = time.monotonic()
+            scored = score_shard(self.scorer, lines, candidates, self.job.sampled_share)
+            return scored, time.monotonic() - started_at_s
 
     def _decode(self, shard: SearchedShard) -> list[list[Candidate]]:
         joined = (self.translator.join(*line) for line in zip(shard.encoded.segments, shard.found, strict=True))

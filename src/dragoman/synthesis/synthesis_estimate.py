@@ -9,13 +9,18 @@ from itertools import chain
 from pathlib import Path
 
 from dragoman.corpus.line_formats import LineReader
-from dragoman.decoding.model_choice import find_model
 from dragoman.errors import DragomanError
 from dragoman.launch.agents import HostLostError
 from dragoman.launch.ssh import Machine
-from dragoman.synthesis.shard_worker import folder_digest
 from dragoman.synthesis.synthesis_folder import SynthesisFolder
-from dragoman.synthesis.synthesizer import SynthesisRequest, choose_device, describe, make_engine_folder
+from dragoman.synthesis.synthesizer import (
+    SynthesisRequest,
+    choose_device,
+    describe,
+    describe_files,
+    find_models,
+    make_engine_folders,
+)
 from dragoman.synthesis.text_shards import TextShard, check_texts
 from dragoman.synthesis.translation_job import TranslationJob
 from dragoman.synthesis.worker_connection import EngineFiles, UnusableHostError, WorkerConnection, WorkerPlace
@@ -52,13 +57,13 @@ class SynthesisEstimate:
 def estimate_synthesis(request: SynthesisRequest) -> SynthesisEstimate:
     """Measure the speed of all machines at once, as they will work."""
     check_texts(request.texts)
-    model = find_model(request.model)
+    models = find_models(request)
     lines, sample = sample_lines(request.texts, SAMPLE_LINES)
     estimate = SynthesisEstimate(lines, currency=request.money.currency)
     device = request.device or choose_device(request)
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(len(request.machines)) as pool:
-        engine = make_engine_folder(request, model, SynthesisFolder(Path(temporary)), device, is_new=True)
-        job, files = describe(request, model, engine, (), device).job, EngineFiles(engine, folder_digest(engine))
+        engines = make_engine_folders(request, models, SynthesisFolder(Path(temporary)), device, is_new=True)
+        job, files = describe(request, models, engines, (), device).job, describe_files(engines)
         list(pool.map(lambda machine: _measure(request, machine, job, files, sample, estimate), request.machines))
     if not estimate.lines_per_s:
         problems = "; ".join(f"{host} {reason}" for host, reason in estimate.problems.items())
@@ -92,7 +97,7 @@ def _measure(
     request: SynthesisRequest,
     machine: Machine,
     job: TranslationJob,
-    files: EngineFiles,
+    files: list[EngineFiles],
     sample: list[str],
     estimate: SynthesisEstimate,
 ) -> None:

@@ -13,12 +13,10 @@ from dragoman.synthesis.shard_store import ShardStore
 from dragoman.synthesis.text_shards import TextSummary, count_shards
 from dragoman.synthesis.translation_job import TranslationJob
 
-MODEL_FOLDER = "model"
-
 
 @dataclass(frozen=True)
 class SynthesisDescription:
-    """Everything that decides the translations."""
+    """Everything that decides the translations and their scores."""
 
     model: str
     """Path, as it was given."""
@@ -31,6 +29,10 @@ class SynthesisDescription:
     shard_lines: int
     corpus: dict[str, Any] = field(default_factory=dict)
     """The corpus that was made last: files, counts, dropped pairs, machines. Empty until it is complete."""
+    backward: str | None = None
+    """Path of the backward model that scores the translations, as it was given."""
+    backward_weights: str | None = None
+    """Hash of its weights."""
 
     @property
     def lines(self) -> int:
@@ -61,6 +63,7 @@ class SynthesisDescription:
         hashes = ([(text.lines, text.sha256) for text in each.texts] for each in (self, other))
         pairs = {
             "model": (self.weights, other.weights),
+            "backward model": (self.backward_weights, other.backward_weights),
             "texts": tuple(hashes),
             "languages": (self.languages, other.languages),
             "device": (self.job.device, other.job.device),
@@ -77,7 +80,7 @@ class SynthesisFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.shards = ShardStore(path / "shards")
-        self.model = path / MODEL_FOLDER
+        self.model, self.backward = path / "model", path / "backward"
 
     def read(self) -> SynthesisDescription | None:
         """The description; None if nothing was begun here."""
@@ -95,7 +98,8 @@ class SynthesisFolder:
 
     def check_unused(self) -> None:
         """Raise an error if the folder has other files than the beginning of a synthesis."""
-        if self.path.exists() and any(path != self.model and path.name[0] != "." for path in self.path.iterdir()):
+        begun = (self.model, self.backward)
+        if self.path.exists() and any(path not in begun and path.name[0] != "." for path in self.path.iterdir()):
             raise DragomanError(f"{self.path} has other files in it: choose another --out.")
 
     def corpus_file(self, language: str) -> Path:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.corpus.huggingface_folder import split_direction
+from dragoman.corpus.model_filter import MISMATCHED_PAIRS
 from dragoman.corpus.sources import Languages
 from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE as MODEL_DESCRIPTION_FILE
 from dragoman.decoding.ctranslate2_translator import is_ctranslate2_folder, override_settings
 from dragoman.decoding.length_rules import check_n_best
 from dragoman.decoding.model_choice import find_model
+from dragoman.decoding.pair_scoring import direction_problems
 from dragoman.errors import DragomanError, DragomanWarning
 from dragoman.files import locked, read_json
 from dragoman.launch.ssh import Machine, SshClient
@@ -54,12 +56,14 @@ class SynthesisRequest:
     client: SshClient = field(default_factory=SshClient)
     shard_lines: int | None = None
     money: MoneySettings = field(default_factory=MoneySettings)
+    backward: Path | None = None
+    """Model of the other direction, which scores the translations together with `model`."""
 
 
 def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescription:
     """Translate what is not translated yet, and write the corpus. The same request resumes after any interruption."""
     check_texts(request.texts)
-    model = find_model(request.model)
+    models = find_models(request)
     folder = SynthesisFolder(request.out)
     earlier = folder.read()
     if earlier is None:
@@ -69,8 +73,8 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
         texts = tuple(summarize_texts(request.texts, progress))
         device = request.device or (earlier.job.device if earlier is not None else None)
         device = device or choose_device(request)
-        engine = make_engine_folder(request, model, folder, device, is_new=earlier is None)
-        description = describe(request, model, engine, texts, device)
+        engines = make_engine_folders(request, models, folder, device, is_new=earlier is None)
+        description = describe(request, models, engines, texts, device)
         if earlier is None:
             folder.write(description)
         else:
@@ -79,7 +83,7 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
         folder.shards.open()
         log = SynthesisLog(request.out, description, progress)
         with contextlib.closing(log):
-            _translate(request, folder, description, engine, log)
+            _translate(request, folder, description, engines, log)
             started_at_s = time.monotonic()
             made = assemble(folder, description, request.options, progress)
             description = replace(description, corpus=made)
@@ -116,7 +120,7 @@ def _translate(
     request: SynthesisRequest,
     folder: SynthesisFolder,
     description: SynthesisDescription,
-    engine: Path,
+    engines: Sequence[Path],
     log: SynthesisLog,
 ) -> None:
     """Translate all shards that are not stored yet."""
@@ -125,7 +129,7 @@ def _translate(
         return
     log.start([machine.name for machine in request.machines], finished, request.money)
     queue = ShardQueue(read_shards(request.texts, description.shard_lines, finished))
-    files = EngineFiles(engine, folder_digest(engine))
+    files = describe_files(engines)
     try:
         Coordinator(request.machines, request.client, description.job, files, queue, folder.shards, log).run()
     except BaseException:
@@ -142,36 +146,57 @@ def _only_one(out: Path) -> Iterator[None]:
         raise DragomanError(f"Another synthesis is writing to {out}: wait for it, or end it.") from None
 
 
-def make_engine_folder(
-    request: SynthesisRequest, model: Path, folder: SynthesisFolder, device: DeviceKind, *, is_new: bool
-) -> Path:
-    """The model as workers load it. A copy, because a run that goes on replaces its checkpoints.
+def find_models(request: SynthesisRequest) -> list[Path]:
+    """The folder of the model, and of the backward model if there is one."""
+    return [find_model(path) for path in (request.model, request.backward) if path is not None]
+
+
+def make_engine_folders(
+    request: SynthesisRequest, models: Sequence[Path], folder: SynthesisFolder, device: DeviceKind, *, is_new: bool
+) -> list[Path]:
+    """The models as workers load them. Copies, because a run that goes on replaces its checkpoints.
 
     GPUs search on torch, CPUs in int8 with CTranslate2. Samples are drawn on torch, where each line has its own noise.
     """
-    if is_ctranslate2_folder(model):
-        if request.sampling is not None:
-            raise DragomanError(f"{request.model} is an export, which cannot sample: give the model it was made from.")
-        return model
-    if is_new or not folder.model.exists():
-        from dragoman.exporting.exporter import export
+    if request.sampling is not None and is_ctranslate2_folder(models[0]):
+        raise DragomanError(f"{request.model} is an export, which cannot sample: give the model it was made from.")
+    engines = []
+    for model, copy in zip(models, (folder.model, folder.backward), strict=False):
+        is_export, is_sampled = is_ctranslate2_folder(model), request.sampling is not None and copy == folder.model
+        if not is_export and (is_new or not copy.exists()):
+            from dragoman.exporting.exporter import export
 
-        searches_in_int8 = device == "cpu" and request.sampling is None
-        export(model, folder.model, "ctranslate2" if searches_in_int8 else "safetensors", overwrite=True)
-    return folder.model
+            export(model, copy, "ctranslate2" if device == "cpu" and not is_sampled else "safetensors", overwrite=True)
+        engines.append(model if is_export else copy)
+    return engines
+
+
+def describe_files(engines: Sequence[Path]) -> list[EngineFiles]:
+    return [EngineFiles(engine, folder_digest(engine)) for engine in engines]
 
 
 def describe(
-    request: SynthesisRequest, model: Path, engine: Path, texts: tuple[TextSummary, ...], device: DeviceKind
+    request: SynthesisRequest,
+    models: Sequence[Path],
+    engines: Sequence[Path],
+    texts: tuple[TextSummary, ...],
+    device: DeviceKind,
 ) -> SynthesisDescription:
-    content = read_json(engine / MODEL_DESCRIPTION_FILE)
+    content = read_json(engines[0] / MODEL_DESCRIPTION_FILE)
     decoding = override_settings(DecodingSettings(**content["decoding"]), request.decoding)
     if request.sampling is None:
         check_n_best(request.n_best, decoding)
-    job = TranslationJob(device, decoding.model_dump(), request.n_best, request.sampling)
-    shard_lines = request.shard_lines or SHARD_LINES[device]
-    languages = Languages(**content["languages"])
-    return SynthesisDescription(str(request.model), weights_digest(model), languages, texts, job, shard_lines)
+    languages, lines = Languages(**content["languages"]), sum(text.lines for text in texts)
+    share = 0.0 if request.backward is None else min(1.0, MISMATCHED_PAIRS / max(1, lines * request.n_best))
+    job = TranslationJob(device, decoding.model_dump(), request.n_best, request.sampling, share)
+    weights, shard_lines = [weights_digest(model) for model in models], request.shard_lines or SHARD_LINES[device]
+    described = SynthesisDescription(str(request.model), weights[0], languages, texts, job, shard_lines)
+    if request.backward is None:
+        return described
+    found = Languages(**read_json(engines[1] / MODEL_DESCRIPTION_FILE)["languages"])
+    if problems := direction_problems("--score-back-with", request.backward, found, languages.reversed):
+        raise DragomanError(problems[0])
+    return replace(described, backward=str(request.backward), backward_weights=weights[1])
 
 
 def weights_digest(model: Path) -> str:

@@ -12,7 +12,7 @@ DeviceKind = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True)
 class TranslationJob:
-    """Everything that decides the translation of a line, apart from the model and the machine."""
+    """Everything that decides the translation of a line and its scores, apart from the models and the machine."""
 
     device: DeviceKind
     decoding: dict[str, Any]
@@ -20,6 +20,8 @@ class TranslationJob:
     n_best: int = 1
     sampling: dict[str, Any] | None = None
     """Settings of sampling; None is beam search."""
+    sampled_share: float = 0.0
+    """Share of the pairs whose scores are sampled for a threshold, if a backward model scores them."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class WorkerPlace:
 
 @dataclass(frozen=True)
 class EngineFiles:
-    """The model folder that workers load, and its hash."""
+    """A model folder that workers load, and its hash."""
 
     folder: Path
     digest: str
@@ -52,7 +53,7 @@ class ShardResult:
     number: int
     content: bytes
     seconds: float
-    """Spent on its search, without waiting."""
+    """Spent on its search and its scores, without waiting."""
     tokenizing_s: float
     """Spent on its text, perhaps while another shard was searched."""
 
@@ -93,14 +94,18 @@ class WorkerConnection:
             )
         return int(hello["gpus"])
 
-    def prepare(self, job: TranslationJob, engine: EngineFiles) -> None:
-        """Send the model if the host does not have it, and wait until the worker has loaded it."""
+    def prepare(self, job: TranslationJob, engines: Sequence[EngineFiles]) -> None:
+        """Send the models that the host does not have, and wait until the worker has loaded all."""
         is_local = self.place.machine.is_local
-        facts = {"folder": str(engine.folder.absolute()) if is_local else None, "model": engine.digest}
+        models = [
+            {"folder": str(engine.folder.absolute()) if is_local else None, "digest": engine.digest}
+            for engine in engines
+        ]
         content = json.dumps(job.as_json()).encode()
-        self._send("job", content, **facts, host=self.place.machine.name, index=self.place.index)
-        if not is_local and self._receive()[0]["kind"] == "needs_model":
-            self._send_files(engine.folder)
+        self._send("job", content, models=models, host=self.place.machine.name, index=self.place.index)
+        for engine in () if is_local else engines:
+            if self._receive()[0]["kind"] == "needs_model":
+                self._send_files(engine.folder)
         ready, _ = self._receive()
         self.machine_description = ready["machine"]
 
