@@ -1,4 +1,5 @@
 import itertools
+import time
 
 import pytest
 
@@ -31,5 +32,13 @@ def test_the_number_of_prefetched_items_is_bounded():
 
 def test_close_ends_the_thread():
     prefetcher = Prefetcher(itertools.count(), max_ahead=2)
+    prefetcher.close()
+    assert not prefetcher._thread.is_alive()
+
+
+def test_close_wakes_a_thread_that_waits_for_room():
+    prefetcher = Prefetcher(itertools.count(), max_ahead=1)
+    while not prefetcher._ready.full():
+        time.sleep(0.001)
     prefetcher.close()
     assert not prefetcher._thread.is_alive()

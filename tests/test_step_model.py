@@ -24,7 +24,6 @@ from dragoman.step_model import (
     local_settings,
     predict,
     sent_bytes,
-    time_large_message,
 )
 
 PARAMETERS = 61_000_000
@@ -285,18 +284,3 @@ def test_methods_are_made_by_their_names_in_the_settings():
     assert exchange_method("bf16", interval=9, wire_format="int8") == BF16
     assert exchange_method("local", interval=9, wire_format="int8") == ExchangeMethod("local", 9, "int8", overlap=1)
     assert [exchange_method(name).name for name in METHODS] == list(METHODS)
-
-
-def test_messages_grow_until_one_takes_long_and_a_second_of_its_size_counts():
-    sent: list[int] = []
-
-    def send(size_bytes: int) -> float:
-        sent.append(size_bytes)
-        return size_bytes / 1000
-
-    assert time_large_message(send, first_bytes=10, most_bytes=10_000, long_s=0.5) == (640, 0.64)
-    assert sent == [10, 40, 160, 640, 640]
-
-
-def test_messages_stop_growing_at_the_largest_size():
-    assert time_large_message(lambda _: 0.0, first_bytes=10, most_bytes=100, long_s=0.5) == (160, 0.0)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
-_POLL_S = 0.1
 
 
 class Prefetcher(Iterator[T]):
@@ -30,11 +29,8 @@ class Prefetcher(Iterator[T]):
 
     def _put(self, item: tuple[T] | BaseException) -> bool:
         """Wait until the queue has room; return False once the prefetcher is closed."""
-        while not self._closed.is_set():
-            with contextlib.suppress(queue.Full):
-                self._ready.put(item, timeout=_POLL_S)
-                return True
-        return False
+        self._ready.put(item)
+        return not self._closed.is_set()
 
     def __next__(self) -> T:
         item = self._ready.get()
@@ -45,4 +41,6 @@ class Prefetcher(Iterator[T]):
     def close(self) -> None:
         """Stop the thread and wait until it has ended."""
         self._closed.set()
+        with contextlib.suppress(queue.Empty):
+            self._ready.get_nowait()  # If the thread waits for room, it ends now. It puts no second item.
         self._thread.join()

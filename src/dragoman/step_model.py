@@ -8,7 +8,7 @@ sends `2 (n - 1) / n * m` bytes, in a ring all-reduce as in a reduce-scatter and
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 AUTO = "auto"
@@ -39,8 +39,6 @@ LOSS_INCREASE = {
 """Part by which the validation loss is higher than that of synchronous training on the same tokens, by wire format and
 interval. Measured with `benchmarks.exchange_quality`, with two workers and a tiny model (docs/benchmarks.md): it gives
 the order of the settings. For intervals of 1 only rounding counts, as much as at 32."""
-GROWTH = 4
-"""Factor between the sizes of successive probe messages."""
 
 
 WIRE_BITS = {"fp32": 32, "bf16": 16, "int8": 8, "int4": 4, "int2": 2}
@@ -393,14 +391,3 @@ def _overlapped(
         return method
     steps = math.ceil(conditions.latency_s(method) / (LATENCY_SHARE * compute_s))
     return replace(method, overlap=min(max(1, steps), method.interval))
-
-
-def time_large_message(
-    send: Callable[[int], float], first_bytes: int, most_bytes: int, long_s: float
-) -> tuple[int, float]:
-    """Size and duration of a message that takes at least `long_s`, found by sending messages of growing size."""
-    size_bytes = first_bytes
-    while send(size_bytes) < long_s and size_bytes < most_bytes:
-        size_bytes *= GROWTH
-    # A second one of the same size: shaped ports let the first bytes through at full speed.
-    return size_bytes, send(size_bytes)

@@ -23,11 +23,18 @@ T = TypeVar("T")
 TIMEOUT_S = 100.0
 
 
+SERVE = """
+from dragoman.launch import lighthouse
+lighthouse.JOIN_MS = 1_000_000  # A quorum that waits for a worker by mistake is a test that hangs.
+lighthouse.serve("127.0.0.1", 0)
+"""
+
+
 class Lighthouse:
     """A separate process: a lighthouse in this one would keep its connections open."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "dragoman.launch.lighthouse", "127.0.0.1", "0"]
+        command = [sys.executable, "-c", SERVE]
         environment = {**os.environ, "RUST_LOG": "error", SECRET: "secret"}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -161,6 +168,28 @@ def test_a_world_continues_without_a_lost_worker_and_a_new_one_joins(workers):
     workers.start(1)
     workers.form_world(0, 1, 2)
     assert workers.run(count_workers) == [3, 3, 3]
+
+
+def test_a_quorum_does_not_wait_for_the_former_life_of_a_restarted_worker(workers):
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
+    former = workers.present[1]  # The lighthouses still count it as alive.
+    former.heartbeat.close()
+    former._group = None
+    workers.start(1)
+    workers.form_world(0, 1, 2)
+    assert workers.run(count_workers) == [3, 3, 3]
+    former.close()
+
+
+def test_a_restarted_worker_waits_until_the_others_have_left_the_world_of_its_former_life(workers):
+    """They learn of its death from the same quorum that it is in again."""
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
+    workers.stop(1)
+    workers.start(1)
+    workers.form_world(0, 1, 2)
+    assert workers.run(lambda worker: worker._losses) == [1, 0, 1], "it joined too early and waited in vain"
 
 
 def test_a_worker_that_connects_slowly_to_the_store_of_a_new_world_is_not_lost(workers, monkeypatch):

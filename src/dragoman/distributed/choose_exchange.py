@@ -21,6 +21,7 @@ from dragoman.distributed.exchange.synchronous import (
     all_reduce_bf16,
     all_reduce_plain,
 )
+from dragoman.link_rate import measure_rate
 from dragoman.settings import ExchangeSettings
 from dragoman.step_model import (
     PLAIN,
@@ -31,12 +32,11 @@ from dragoman.step_model import (
     choose,
     exchange_method,
     sent_bytes,
-    time_large_message,
 )
 
 LONG_PROBE_S = 0.15
-"""A link is measured with growing messages until one takes this long."""
-FIRST_PROBE_BYTES, MAX_PROBE_BYTES = 64 << 10, 64 << 20
+"""A link is measured with growing messages until twice the bytes take this much longer."""
+FIRST_PROBE_BYTES, MAX_PROBE_BYTES = 16 << 10, 64 << 20
 FLOAT32_BYTES = 4
 REVIEW_S = 60.0
 """Time between two checks of whether the choice is still right."""
@@ -65,11 +65,13 @@ def decide(
     times, links = zip(*cluster.all_gather_json((compute_s, known and vars(known))), strict=True)
     slowest_s = max(times) or max(cluster.all_gather_json(time_step()))
     known_link = next((each for each in links if each is not None), None)
+    started_at_s = time.perf_counter()
     link = RingLink(**known_link) if known_link else measure_link(cluster)
+    measured_s = max(cluster.all_gather_json(time.perf_counter() - started_at_s))
     count = sum(parameter.numel() for parameter in parameters)
     conditions = ExchangeConditions(link, count, cluster.world_size)
     choice = choose(conditions, slowest_s, elastic=cluster.survives_losses, present=present)
-    review_s = max(REVIEW_S, conditions.exchange_s(choice.method) / MAX_REVIEW_SHARE)
+    review_s = max(REVIEW_S, (conditions.exchange_s(choice.method) + measured_s) / MAX_REVIEW_SHARE)
     return replace(choice, review_every=math.ceil(review_s / slowest_s), link=link)
 
 
@@ -112,16 +114,15 @@ def build(
 
 def measure_link(cluster: Cluster) -> RingLink:
     """Time all-reduces of growing size. Every worker takes part, and all get the slowest worker's result."""
-    latency_s = min(_time_all_reduce(cluster, FLOAT32_BYTES) for _ in range(5))
-    size_bytes, spent_s = time_large_message(
-        lambda size: max(cluster.all_gather_json(_time_all_reduce(cluster, size))),
+    latency_s = max(cluster.all_gather_json(min(_time_all_reduce(cluster, FLOAT32_BYTES) for _ in range(5))))
+    bytes_per_s = measure_rate(
+        lambda size_bytes: max(cluster.all_gather_json(_time_all_reduce(cluster, size_bytes))),
         FIRST_PROBE_BYTES,
         MAX_PROBE_BYTES,
+        latency_s,
         LONG_PROBE_S,
     )
-    latency_s = max(cluster.all_gather_json(latency_s))
-    sent = sent_bytes(size_bytes // FLOAT32_BYTES, "fp32", cluster.world_size)
-    return RingLink(8 * sent / max(spent_s - latency_s, 1e-6), latency_s)
+    return RingLink(8 * sent_bytes(bytes_per_s / FLOAT32_BYTES, "fp32", cluster.world_size), latency_s)
 
 
 def _time_all_reduce(cluster: Cluster, size_bytes: int) -> float:

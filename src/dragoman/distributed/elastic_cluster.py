@@ -38,6 +38,8 @@ SILENCE_S = 1.5
 worker declared lost by mistake rejoins before the next step."""
 HEARTBEAT_INTERVAL_S = 0.1
 POLL_S = 0.1
+START_POLL_S = 0.01
+"""A worker that has just started looks this often for a lighthouse that answers: the others wait for it."""
 ANSWER_S = 1.0
 """A lighthouse that has not answered for this long is skipped."""
 STEADY_S = 3.0
@@ -88,13 +90,15 @@ class ElasticCluster(Cluster):
         if not self._lighthouses:
             # Not earlier: a quorum waits for workers that send heartbeats and are not ready to join.
             self._started_at = time.monotonic()
-            self._lighthouses = [LighthouseConnection(relay.port, self.name) for relay in self._lighthouse_relays]
+            # A restarted worker takes the place of its former life: no quorum waits until that one counts as dead.
+            place = str(self.worker)
+            self._lighthouses = [LighthouseConnection(relay.port, place) for relay in self._lighthouse_relays]
         while True:
             present = self._request_quorum()
             if present is None:
                 if self._group is not None:
                     return False  # No lighthouse answers, but no worker is missing: the world stays as it is.
-                time.sleep(POLL_S)
+                time.sleep(START_POLL_S)
                 continue
             if self._group is None and self._should_wait(present):
                 time.sleep(POLL_S)
@@ -103,6 +107,8 @@ class ElasticCluster(Cluster):
             if self._group is not None and key == self._key:
                 return False
             self._raise_if_members_left(present)
+            if _is_outdated(present):
+                continue
             self._connect(key, present)
             return True
 
@@ -135,7 +141,8 @@ class ElasticCluster(Cluster):
         lighthouse = self._choose_lighthouse()
         if lighthouse is None:
             return None
-        own = Participant(self._member, self._store_server.port, self._losses, self._fresh)
+        world = tuple(member.name for member in self._group.members) if self._group is not None else ()
+        own = Participant(self._member, self._store_server.port, self._losses, self._fresh, world)
         answer = self._requests.submit(lighthouse.quorum, own.sign(self._secret))
         # If the lighthouse stops answering, abandon the request and use the next lighthouse.
         while not answer.done() and self._choose_lighthouse() is lighthouse:
@@ -240,15 +247,19 @@ class LighthouseConnection:
         self._closed.set()
 
     def _send_heartbeats(self) -> None:
+        self._send_heartbeat()
         while not self._closed.wait(HEARTBEAT_INTERVAL_S):
-            try:
-                client = self._client or LighthouseClient(self._address, CONNECT_TIMEOUT)
-                client.heartbeat(self._name, CONNECT_TIMEOUT)
-                if not self.answers:
-                    self._answering_since = time.monotonic()
-                self._client, self._answered_at = client, time.monotonic()
-            except (RuntimeError, TimeoutError):
-                self._client = None
+            self._send_heartbeat()
+
+    def _send_heartbeat(self) -> None:
+        try:
+            client = self._client or LighthouseClient(self._address, CONNECT_TIMEOUT)
+            client.heartbeat(self._name, CONNECT_TIMEOUT)
+            if not self.answers:
+                self._answering_since = time.monotonic()
+            self._client, self._answered_at = client, time.monotonic()
+        except (RuntimeError, TimeoutError):
+            self._client = None
 
 
 @dataclass(frozen=True)
@@ -259,6 +270,8 @@ class Participant:
     store_port: int
     losses: int
     fresh: bool
+    world: tuple[str, ...] = ()
+    """Names of the members of the world that it is still in."""
 
     def sign(self, secret: str) -> dict[str, str]:
         """The description as a lighthouse carries it, with a signature."""
@@ -275,7 +288,13 @@ class Participant:
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
         fields = json.loads(content)
-        return cls(**{**fields, "member": Member(**fields["member"])})
+        return cls(**{**fields, "member": Member(**fields["member"]), "world": tuple(fields["world"])})
+
+
+def _is_outdated(present: Sequence[Participant]) -> bool:
+    """True if a worker of a quorum learns from it that its world has lost a worker: it leaves it, and asks again."""
+    names = {each.member.name for each in present}
+    return any(not names.issuperset(each.world) for each in present)
 
 
 def _quorum_key(present: Sequence[Participant]) -> str:

@@ -5,11 +5,12 @@ import struct
 import time
 
 from dragoman.authentication import AuthenticatedServer, Rejections, connect
-from dragoman.step_model import TcpLink, time_large_message
+from dragoman.link_rate import measure_rate
+from dragoman.step_model import TcpLink
 
 LONG_S = 0.3
-"""A link is measured with growing messages until one takes this long."""
-FIRST_BYTES, MAX_BYTES = 1 << 18, 1 << 28
+"""A link is measured with growing messages until twice the bytes take this much longer."""
+FIRST_BYTES, MAX_BYTES = 1 << 16, 1 << 28
 BLOCK_BYTES = 1 << 20
 CONNECT_S = 10.0
 PROBE = "probe"
@@ -42,10 +43,10 @@ def measure_link(address: str, port: int, secret: str) -> TcpLink:
     """The link from this machine to a probe server."""
     with connect(address, port, secret, PROBE, CONNECT_S) as connection:
         round_trip_s = min(_time_message(connection, 0) for _ in range(5))
-        size_bytes, spent_s = time_large_message(
-            lambda size: _time_message(connection, size), FIRST_BYTES, MAX_BYTES, LONG_S
+        bytes_per_s = measure_rate(
+            lambda size_bytes: _time_message(connection, size_bytes), FIRST_BYTES, MAX_BYTES, round_trip_s, LONG_S
         )
-    return TcpLink(8 * size_bytes / max(spent_s - round_trip_s, 1e-9), round_trip_s)
+    return TcpLink(8 * bytes_per_s, round_trip_s)
 
 
 def _time_message(connection: socket.socket, size_bytes: int) -> float:
