@@ -5,7 +5,8 @@ import math
 import re
 from dataclasses import fields
 
-import dragoman.synthesis_events  # noqa: F401 (its events are kinds, too)
+import dragoman.late_worker_events
+import dragoman.synthesis_events  # noqa: F401
 from dragoman.events import Event
 
 

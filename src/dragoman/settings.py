@@ -271,6 +271,10 @@ class ExchangeSettings(Section):
     """local: learning rate of the outer optimizer."""
     outer_momentum: Fraction = 0.0
     """local: Nesterov momentum of the outer optimizer; with 0, workers continue from the mean of their weights."""
+    quorum: Annotated[float, Field(gt=0.5, le=1)] = 1.0
+    """local, elastic worlds: part of the workers that goes on without the late ones; 1: all wait for all."""
+    grace_s: Annotated[float, Field(ge=0, le=86_400)] = 10.0
+    """Seconds that the quorum waits for late workers, whose steps are merged when they arrive."""
     powersgd_rank: Annotated[int, Field(ge=1, le=1024)] = 8
     """powersgd: rank of the gradient approximation."""
 

@@ -1,8 +1,5 @@
 """Elastic worlds: real lighthouses, and workers that are threads of this process."""
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,38 +10,14 @@ import pytest
 import torch
 
 from dragoman.distributed import elastic_cluster, heartbeat
-from dragoman.distributed.elastic_cluster import SILENCE_S, ElasticCluster, LighthouseConnection, Participant
-from dragoman.distributed.process_group import WorkersLostError
-from dragoman.worker_environment import SECRET
+from dragoman.distributed.elastic_cluster import SILENCE_S, ElasticCluster, Participant
+from dragoman.distributed.process_group import WorkersLateError, WorkersLostError
 
+from .lighthouse_process import Lighthouse
 from .thread_workers import short_timeout, wait_for_closed_groups
 
 T = TypeVar("T")
 TIMEOUT_S = 100.0
-
-
-SERVE = """
-from dragoman.launch import lighthouse
-lighthouse.JOIN_MS = 1_000_000  # A quorum that waits for a worker by mistake is a test that hangs.
-lighthouse.serve("127.0.0.1", 0)
-"""
-
-
-class Lighthouse:
-    """A separate process: a lighthouse in this one would keep its connections open."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-c", SERVE]
-        environment = {**os.environ, "RUST_LOG": "error", SECRET: "secret"}
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-    def wait_until_ready(self) -> None:
-        assert self._process.stdout is not None
-        self.address = ("127.0.0.1", int(self._process.stdout.readline()))
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +63,7 @@ class Workers:
 
     def unfreeze(self, worker: int) -> None:
         cluster = self.present[worker]
-        cluster._lighthouses = [LighthouseConnection(relay.port, cluster.name) for relay in cluster._lighthouse_relays]
+        cluster._lighthouses = [cluster._connect_to(relay) for relay in cluster._lighthouse_relays]
 
     def wait_until_unused(self, lighthouse: int) -> None:
         """Wait until no worker uses a lighthouse any more."""
@@ -230,6 +203,32 @@ def test_a_frozen_worker_rejoins_the_others(workers):
     workers.form_world(0, 1)
     workers.unfreeze(2)
     workers.form_world(0, 1, 2)
+    assert workers.run(count_workers) == [3, 3, 3]
+
+
+def test_workers_in_time_continue_without_a_late_one_which_joins_them_later(workers):
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
+
+    def late_workers(worker: ElasticCluster) -> list[str]:
+        with pytest.raises(WorkersLateError) as raised:
+            worker.wait_for_quorum(0.6, 0.0)
+        worker.leave_world(raised.value)
+        return [str(member) for member, _ in raised.value.missing]
+
+    late = [f"worker 2 on {workers.present[2].host}"]
+    assert workers.run(late_workers, [0, 1]) == [late] * 2
+    workers.form_world(0, 1)  # The lighthouse does not wait for worker 2, which is alive and computes.
+    assert workers.present[2].heartbeat.left_behind
+    assert workers.run(late_workers, [2]) == [late]
+    workers.form_world(0, 1, 2)
+    assert workers.run(lambda worker: worker.wait_for_quorum(0.6, TIMEOUT_S)) == [None] * 3
+
+
+def test_without_a_quorum_all_wait_in_the_collective(workers):
+    workers.start(0, 1, 2)
+    workers.form_world(0, 1, 2)
+    assert workers.run(lambda worker: worker.wait_for_quorum(1.0, 0.0), [0]) == [None]
     assert workers.run(count_workers) == [3, 3, 3]
 
 

@@ -85,6 +85,43 @@ def test_a_worker_that_leaves_is_not_the_cause_of_a_failure(pair):
     wait_until(lambda: one.missing() == ["other"] and one.find_lost() == [])
 
 
+def test_a_peer_that_has_not_arrived_at_a_synchronisation_is_late(pair):
+    one, other = pair
+    assert one.late() == []
+    one.arrive()
+    assert one.late() == ["other"]
+    wait_until(lambda: other.late() == [] and other._peers["one"].arrivals == 1)
+    other.arrive()
+    wait_until(lambda: one.late() == [])
+    assert not one.gave_up
+
+
+def test_a_worker_that_others_no_longer_wait_for_is_left_behind_until_it_leaves(pair):
+    one, other = pair
+    wait_until(lambda: other._peers["one"].joined)
+    one.arrive()
+    one.give_up()
+    one.leave()
+    wait_until(lambda: other.left_behind)
+    other.arrive()
+    assert (other.late(), other.gave_up, other.missing()) == (["other"], True, ["one"])
+    other.leave()
+    assert not other.left_behind
+    other.join("next world", "other", {})
+    assert (other.late(), other.gave_up) == ([], False)
+
+
+def test_a_worker_that_arrives_before_others_give_up_is_not_left_behind(pair):
+    one, other = pair
+    wait_until(lambda: other._peers["one"].joined)
+    other.arrive()
+    one.arrive()
+    one.give_up()
+    wait_until(lambda: other.gave_up)
+    assert not other.left_behind
+    assert other.missing() == ["one"]
+
+
 def test_a_process_that_has_ended_is_found(pair):
     one, other = pair
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ended:
@@ -201,6 +238,14 @@ def test_a_message_without_a_signature_is_nothing(message):
     assert decode_heartbeat(SECRET, message) is None
 
 
-@given(st.builds(HeartbeatMessage, st.integers(), *[st.text(st.characters(exclude_categories=["Cs"]))] * 3))
+@given(
+    st.builds(
+        HeartbeatMessage,
+        st.integers(),
+        *[st.text(st.characters(exclude_categories=["Cs"]))] * 3,
+        st.integers(),
+        st.booleans(),
+    )
+)
 def test_a_signed_message_is_decoded_into_its_parts(message):
     assert decode_heartbeat(SECRET, encode_heartbeat(SECRET, message)) == message

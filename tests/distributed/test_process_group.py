@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dragoman.distributed import process_group
-from dragoman.distributed.process_group import WorkersLostError
+from dragoman.distributed.process_group import WorkersLateError, WorkersLostError
 
 from .thread_workers import ThreadCluster, ThreadWorkers, wait_for_closed_groups
 
@@ -185,3 +185,30 @@ def test_the_many_words_of_libraries_for_a_lost_connection_become_two(raw):
 def test_other_reasons_of_a_loss_are_kept():
     assert WorkersLostError([], "no heartbeat").reason == "no heartbeat"
     assert WorkersLostError([], "CUDA error: out of memory").reason == "CUDA error: out of memory"
+
+
+def test_all_workers_leave_although_they_disagree_on_who_was_in_time():
+    given_up = threading.Event()
+
+    def synchronize(cluster: ThreadCluster) -> None:
+        # Worker 1 has more patience, and may begin the collective.
+        cluster.wait_for_quorum(0.6, 0.0 if cluster.rank == 0 else 1e6)
+        cluster.all_reduce(torch.ones(1))
+
+    def work(cluster: ThreadCluster) -> list[str]:
+        cluster.all_gather_json("all have started")
+        if cluster.rank == 2:
+            given_up.wait()
+        with pytest.raises(WorkersLateError) as raised:
+            synchronize(cluster)
+        given_up.set()
+        return [member.host for member, _ in raised.value.missing]
+
+    with ThreadWorkers("a", "b", "c") as workers:
+        first, *others = workers(work)
+    assert first == ["c"]
+    assert all(late in (["c"], []) for late in others)
+
+
+def test_a_quorum_of_all_workers_has_no_grace_period(workers):
+    assert workers(lambda cluster: cluster.wait_for_quorum(1.0, 0.0)) == [None] * 3

@@ -3,12 +3,21 @@ from dataclasses import asdict
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from dragoman.batching.data_loader import Position
 from dragoman.distributed import state_sync
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress
+from dragoman.distributed.exchange.interface import UnmergedSteps
+from dragoman.distributed.state_sync import (
+    ReplicaProgress,
+    broadcast_state,
+    compare_progress,
+    find_late,
+    merge_weights,
+)
 from dragoman.training.snapshot import Snapshot, TrainingState
 
 from .thread_workers import ThreadWorkers
@@ -47,6 +56,53 @@ def test_each_world_has_its_own_history(workers):
         half = histories(halved, 5)
     assert len(here) == len(later) == len(half) == 1
     assert len(here | later | half) == 3
+
+
+def test_progress_is_known_to_all_workers_as_it_is(workers):
+    known = [
+        ReplicaProgress(5, False, "x", UnmergedSteps(2, 100, 900), {"c": ("x", 3)}),
+        ReplicaProgress(5, True, "y", absent={"d": ("w", 0)}),
+        ReplicaProgress(3, True, "x"),
+    ]
+    for _, gathered, _ in workers(lambda cluster: compare_progress(cluster, known[cluster.rank])):
+        assert gathered == known
+
+
+EVERY = 4
+SHARES = st.lists(st.integers(0, 1000), min_size=2, max_size=6).filter(any)
+
+
+@given(SHARES, st.integers(1, 5))
+def test_late_workers_are_merged_by_their_part_of_the_batches_and_the_others_by_their_tokens(shares, in_time):
+    """Some workers continue from a common synchronisation, and the late ones meet them one interval later."""
+    names, batch_tokens = [f"worker {rank}" for rank in range(len(shares))], sum(shares)
+    arrived = [
+        ReplicaProgress(EVERY, False, "first world", UnmergedSteps(EVERY, max(1, tokens), batch_tokens))
+        for tokens in shares
+    ]
+    weights = merge_weights(arrived[:in_time], arrived[0], [])
+    assert sum(weights) == pytest.approx(1)
+    left = dict.fromkeys(names[in_time:], arrived[0].origin)
+    ahead = ReplicaProgress(2 * EVERY, True, "second world", absent=left)
+    progress = [ahead] * len(shares[:in_time]) + arrived[in_time:]
+    late = find_late(names, progress, ahead)
+    assert late == list(range(len(shares)))[in_time:]
+    assert merge_weights(progress, ahead, late) == pytest.approx(
+        [0.0] * len(shares[:in_time]) + [max(1, tokens) / batch_tokens for tokens in shares[in_time:]]
+    )
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        ReplicaProgress(8, False, "first", UnmergedSteps(4, 10, 30)),  # Averaged with the others, before it failed.
+        ReplicaProgress(4, False, "another", UnmergedSteps(4, 10, 30)),  # It continued in another world.
+        ReplicaProgress(4, True, "first"),  # It has no steps of its own.
+    ],
+)
+def test_steps_that_the_others_may_have_are_not_merged_again(late):
+    ahead = ReplicaProgress(12, True, "second", absent={"late": ("first", 0)})
+    assert find_late(["first", "late"], [ahead, late], ahead) == []
 
 
 def snapshot_of(rank: int, *, averaged: bool) -> Snapshot:

@@ -45,11 +45,17 @@ class ThreadCluster(Cluster):
         self.heartbeat.listen("127.0.0.1", "secret")
         self.member = self._this_member("127.0.0.1")
 
-    def connect(self, members: Sequence[Member], port: int) -> None:
+    def connect(self, members: Sequence[Member], port: int, world: str) -> None:
+        """Leave the present group, if there is one, and connect to the members of another."""
+        if self._group is not None:
+            self._group.abandon()
         store = TCPStore("127.0.0.1", port, is_master=False)
-        self._group = WorkerProcessGroup(
-            "threads", store, self.worker, members, self.device, self.heartbeat, self._report_stall
-        )
+        rank = members.index(self.member)
+        self._group = WorkerProcessGroup(world, store, rank, members, self.device, self.heartbeat, self._report_stall)
+
+    def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
+        assert self._group is not None
+        self._group.wait_for_quorum(quorum, grace_s)
 
 
 class ThreadWorkers:
@@ -59,9 +65,12 @@ class ThreadWorkers:
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.clusters = [ThreadCluster(worker, hosts) for worker in range(len(hosts))]
         self._pool = ThreadPoolExecutor(max_workers=len(hosts))
-        members = [cluster.member for cluster in self.clusters]
         with short_timeout():
-            self(lambda cluster: cluster.connect(members, self._store.port))
+            self(lambda cluster: self.form_world(cluster, "threads", range(len(hosts))))
+
+    def form_world(self, cluster: ThreadCluster, world: str, workers: Sequence[int]) -> None:
+        """Connect one of these workers to the others, which call this too."""
+        cluster.connect([self.clusters[worker].member for worker in workers], self._store.port, world)
 
     def __call__(self, work: Callable[[ThreadCluster], T]) -> list[T]:
         """The results of all workers, by rank."""

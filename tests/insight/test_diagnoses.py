@@ -12,6 +12,7 @@ from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
 from dragoman.insight.run_history import RunHistory, build_history
 from dragoman.insight.run_summary import summarize
+from dragoman.late_worker_events import WorkersLate
 
 from .synthetic_runs import host_sample, power_law, synthetic_run
 
@@ -82,6 +83,10 @@ RUNS = {
     "host lost": (
         {"extra": [events.WorkersLost(step=90, workers=["worker 1 on b (step 90, computing)"], reason="no heartbeat")]},
         {"lost"},
+    ),
+    "late workers": (
+        {"extra": [WorkersLate(step=90, workers=["worker 1 on b (step 89, computing)"])]},
+        {"late"},
     ),
     "replicas drifted": (
         {"extra": [events.ReplicasDrifted(step=90, workers=["worker 1 on b"], has_majority=True)]},

@@ -5,6 +5,7 @@ import pytest
 
 from dragoman import events
 from dragoman.events import Event, RunEnded, RunStarted
+from dragoman.late_worker_events import LateStepsMerged, WorkersLate
 from dragoman.telemetry.event_messages import message_for
 
 
@@ -60,6 +61,7 @@ def test_drifted_replicas_are_an_error_with_a_remedy(workers, has_majority, text
         (events.StepSkipped(step=5, loss=math.nan, gradient_norm=1.0, consecutive=1), "Step 5 skipped"),
         (events.RolledBack(from_step=9, to_step=5, learning_rate_factor=0.5), "rolled back to step 5"),
         (events.MicroBatchesSplit(step=5, micro_batches=4, reason="memory"), "split into 4 micro-batches"),
+        (WorkersLate(step=5, workers=["worker 1 on b"]), "worker 1 on b was late after step 5: the others"),
         (events.WorkersLost(step=5, workers=[], reason="reset"), "Connection lost after step 5: reset."),
         (events.WorkersLost(step=5, workers=["worker 1 on b"], reason="reset"), "Lost worker 1 on b after step 5"),
         (events.CollectiveStalled(step=5, workers=["worker 1 on b"]), "Waiting for worker 1 on b since step 5."),
@@ -89,3 +91,10 @@ def test_an_average_names_its_scores():
     assert "step-00001200" in skipped
     averaged = events.CheckpointsAveraged(step=9, names=["a", "b"], nll=1.5, bleu=30.0, chrf=None)
     assert text_of(averaged) == "Average of 2 checkpoints: validation loss 1.500, BLEU 30.0."
+
+
+def test_merged_steps_of_late_workers_are_told_with_their_weights():
+    merged = LateStepsMerged(step=9, workers=["worker 1 on b"], steps=[4], target_tokens=[100], weights=[0.125])
+    message = message_for(merged)
+    assert message.text == "Late steps merged after step 9: 4 of worker 1 on b (weight 0.12)."
+    assert message.level == "info"

@@ -9,7 +9,7 @@ from dragoman.batching.data_loader import BatchStream, DataLoader
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.process_group import WorkersLostError
+from dragoman.distributed.process_group import WorkersLateError, WorkersLostError
 from dragoman.distributed.step_stats import StepStats
 from dragoman.errors import DragomanError
 from dragoman.events import (
@@ -24,6 +24,7 @@ from dragoman.events import (
     StepDone,
     WorkersLost,
 )
+from dragoman.late_worker_events import LateStepsMerged, WorkersLate
 from dragoman.model.architecture import Architecture
 from dragoman.model.model_folder import ModelDescription
 from dragoman.model.precision import Precision
@@ -38,7 +39,7 @@ from dragoman.training.step_log import StepLog
 from dragoman.training.train_step import TrainStep
 
 from ..distributed.fake_cluster import FakeCluster
-from ..distributed.thread_workers import ThreadWorkers
+from ..distributed.thread_workers import ThreadCluster, ThreadWorkers, short_timeout
 from ..small import tiny
 from .recorded_run import RecordedRun, inject_nan_losses
 
@@ -205,10 +206,11 @@ def test_after_a_loss_local_steps_are_kept(elastic_member):
 LOCAL = ("exchange.method=local", "exchange.every=100")
 
 
-def take_local_steps(member: Member, step: int, change: float, tokens: int) -> None:
-    """Local updates up to a step, whose synchronisation then fails because a worker is lost."""
+def take_local_steps(member: Member, step: int, change: float, tokens: int, batch_tokens: int = 1000) -> None:
+    """Local updates up to a step, whose synchronisation then fails because a worker is lost or late."""
     zeros = [0.0] * 3
-    member.replica.exchange.all_reduce(StepStats(torch.zeros(2), tokens, zeros, zeros), tokens)
+    while member.replica.state.step + member.replica.exchange.unmerged.steps < step:
+        member.replica.exchange.all_reduce(StepStats(torch.zeros(2), tokens, zeros, zeros), batch_tokens)
     with torch.no_grad():
         for parameter in member.replica.model.parameters():
             parameter.add_(change)
@@ -237,6 +239,54 @@ def test_after_a_loss_local_steps_of_the_others_are_merged_by_their_tokens(data,
         assert (member.replica.state.step, member.replica.step_complete) == (5, False)
         assert member.replica.exchange.in_sync
         assert all(bool((parameter == 3 + 2.5).all()) for parameter in member.replica.model.parameters())
+
+
+def run_late_worker(data: DataSet, folder: Path, *, comes_back_early: bool = False) -> list[Member]:
+    """Workers 0 and 1 continue without worker 2 after step 5, and meet it again."""
+
+    def work(cluster: ThreadCluster, member: Member) -> None:
+        member.set_step(3)
+        member.membership.sync()
+        take_local_steps(member, 5, (1.0, 3.0, 4.0)[cluster.worker], (100, 300, 100)[cluster.worker], 800)
+        if cluster.worker < 2:
+            workers.form_world(cluster, "without the late worker", [0, 1])
+            member.membership.sync()
+            if not comes_back_early:
+                member.replica.state = replace(member.replica.state, step=7)
+            member.batches.close()
+        workers.form_world(cluster, "with the late worker", [0, 1, 2])
+        member.membership.sync()
+        member.batches.close()
+        workers.form_world(cluster, "once more", [0, 1, 2])
+        member.membership.sync()
+
+    def run(cluster: ThreadCluster) -> Member:
+        member = Member(cluster, tiny(*LOCAL), data, folder / cluster.host)
+        work(cluster, member)
+        member.batches.close()
+        return member
+
+    with short_timeout(), ThreadWorkers("a", "b", "c") as workers:
+        return workers(run)
+
+
+@pytest.mark.parametrize("comes_back_early", [False, True])
+def test_the_steps_of_a_late_worker_are_added_once_by_its_part_of_the_tokens(data, tmp_path, comes_back_early):
+    for member in run_late_worker(data, tmp_path, comes_back_early=comes_back_early):
+        assert member.replica.state.step == (5 if comes_back_early else 7)
+        assert member.replica.exchange.in_sync
+        # (1 * 100 + 3 * 300) / 400 of those in time, and 4 * 100 / 800 of the late one.
+        assert all(bool((parameter == 3 + 2.5 + 0.5).all()) for parameter in member.replica.model.parameters())
+        (merged,) = member.of(LateStepsMerged)
+        assert (merged.workers, merged.steps, merged.target_tokens, merged.weights) == (
+            ["worker 2 on c"], [2], [200], [0.125],
+        )  # fmt: skip
+
+
+def test_a_late_worker_is_recorded_as_late_and_not_as_lost(elastic_member):
+    elastic_member.membership.recover(WorkersLateError([]))
+    assert elastic_member.of(WorkersLate)
+    assert not elastic_member.of(WorkersLost)
 
 
 def test_a_worker_that_completed_the_synchronisation_is_ahead_of_those_that_did_not(data, tmp_path):

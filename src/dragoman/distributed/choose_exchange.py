@@ -103,6 +103,8 @@ def build(
             settings.outer_learning_rate,
             settings.outer_momentum,
             overlap=method.overlap,
+            quorum=settings.quorum,
+            grace_s=settings.grace_s,
         )
     methods: dict[str, AllReduce] = {
         "plain": all_reduce_plain,

@@ -111,6 +111,9 @@ class Cluster:
         """Leave the present world after a loss; the next `refresh` forms another. A static world raises."""
         raise lost
 
+    def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
+        """Before a synchronisation: wait for the others. An elastic world continues without late ones (raises)."""
+
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Sum over all workers, in place; the same bits on each of them."""
         return self._group.all_reduce(tensor) if self._group else tensor

@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -90,9 +90,7 @@ class ElasticCluster(Cluster):
         if not self._lighthouses:
             # Not earlier: a quorum waits for workers that send heartbeats and are not ready to join.
             self._started_at = time.monotonic()
-            # A restarted worker takes the place of its former life: no quorum waits until that one counts as dead.
-            place = str(self.worker)
-            self._lighthouses = [LighthouseConnection(relay.port, place) for relay in self._lighthouse_relays]
+            self._lighthouses = [self._connect_to(relay) for relay in self._lighthouse_relays]
         while True:
             present = self._request_quorum()
             if present is None:
@@ -120,6 +118,10 @@ class ElasticCluster(Cluster):
     def is_main(self) -> bool:
         return self._group is not None and self.rank == 0
 
+    def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
+        if self._group is not None and quorum < 1:
+            self._group.wait_for_quorum(quorum, grace_s)
+
     def leave_world(self, lost: WorkersLostError) -> None:  # noqa: ARG002 (any loss is survived)
         self._losses += 1
         self._leave_group()
@@ -135,6 +137,11 @@ class ElasticCluster(Cluster):
     def exit_process(self, exit_code: int) -> None:
         sys.stdout.flush()
         os._exit(exit_code)
+
+    def _connect_to(self, relay: RelayClient) -> "LighthouseConnection":
+        # A restarted worker takes the place of its former life: no quorum waits until that one counts as dead. Nor must
+        # the others wait for a late worker, so it sends no heartbeats.
+        return LighthouseConnection(relay.port, str(self.worker), lambda: not self.heartbeat.left_behind)
 
     def _request_quorum(self) -> "list[Participant] | None":
         """The workers in the quorum of the first lighthouse that answers, by rank, or None."""
@@ -215,9 +222,10 @@ class ElasticCluster(Cluster):
 class LighthouseConnection:
     """This worker's connection to one lighthouse, through a relay on this port. A thread sends it heartbeats."""
 
-    def __init__(self, port: int, name: str) -> None:
+    def __init__(self, port: int, name: str, is_joining: Callable[[], bool]) -> None:
+        """No heartbeats are sent while `is_joining` returns False, so that no quorum waits for this worker."""
         self._address = f"http://{LOOPBACK}:{port}"
-        self._name = name
+        self._name, self._is_joining = name, is_joining
         self._client: LighthouseClient | None = None
         self._answered_at = -float("inf")
         self._answering_since = float("inf")
@@ -252,6 +260,8 @@ class LighthouseConnection:
             self._send_heartbeat()
 
     def _send_heartbeat(self) -> None:
+        if not self._is_joining():
+            return
         try:
             client = self._client or LighthouseClient(self._address, CONNECT_TIMEOUT)
             client.heartbeat(self._name, CONNECT_TIMEOUT)

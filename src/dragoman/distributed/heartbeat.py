@@ -47,6 +47,10 @@ class Peer:
     joined: bool = False
     left: bool = False
     """True once it has been in the present world and reports another one, or none."""
+    arrivals: int = 0
+    """Synchronisations of the present world that it has arrived at."""
+    gave_up: bool = False
+    """True once it no longer waits for workers that are late at the last one."""
 
 
 class HeartbeatMessage(NamedTuple):
@@ -57,6 +61,10 @@ class HeartbeatMessage(NamedTuple):
     name: str
     world: str
     activity: str
+    arrivals: int = 0
+    """Synchronisations that the worker has arrived at, in its present or last world."""
+    gave_up: bool = False
+    """True once it no longer waits for the workers that are late at the last one."""
 
 
 class Heartbeat:
@@ -71,10 +79,13 @@ class Heartbeat:
         self.rejections = Rejections()
         self._name, self._world = "", ""
         self._joined_at = 0.0
+        self._arrivals, self._gave_up, self._left_behind = 0, False, False
         self._peers: dict[str, Peer] = {}
         self._last_numbers: dict[str, int] = {}
         """Number of the last heartbeat of each worker, also of earlier worlds."""
         self._closed = threading.Event()
+        self._due = threading.Event()
+        """Set to send a heartbeat at once."""
         self._socket: socket.socket | None = None
 
     def listen(self, address: str, secret: str) -> None:
@@ -91,20 +102,47 @@ class Heartbeat:
         """Start to send heartbeats as `name` to the peers of a world. All of them count as heard now."""
         self._joined_at = time.monotonic()
         self._name, self._world = name, world
+        self._arrivals, self._gave_up, self._left_behind = 0, False, False
         self._peers = {peer: Peer(address, self._joined_at) for peer, address in addresses.items()}
 
     def leave(self) -> None:
         """Report with every further heartbeat that this worker is in no world."""
         self._world = ""
 
+    def arrive(self) -> None:
+        """Report to all peers that this worker has arrived at the next synchronisation."""
+        self._arrivals += 1
+        self._due.set()
+
+    def give_up(self) -> None:
+        """Report to all peers that this worker no longer waits for the late ones."""
+        self._gave_up = True
+        self._due.set()
+
+    def late(self) -> list[str]:
+        """Workers that were not in time at a synchronisation that others have arrived at."""
+        newest = max([self._arrivals, *(peer.arrivals for peer in self._peers.values())])
+        late = [name for name, peer in self._peers.items() if peer.arrivals < newest]
+        return [*late, self._name] if self._left_behind else late
+
+    @property
+    def gave_up(self) -> bool:
+        """True once a worker of the present world no longer waits for late ones: all must leave this world."""
+        return self._gave_up or any(peer.gave_up for peer in self._peers.values())
+
+    @property
+    def left_behind(self) -> bool:
+        """True while this worker is in a world that others have left because they no longer waited for it."""
+        return self._left_behind and self._world != ""
+
     def missing(self) -> list[str]:
-        """Peers that are silent or have left."""
+        """Peers that are silent, have left, or are about to leave."""
         now = time.monotonic()
         late = now - self._joined_at > self._join_s
         return [
             name
             for name, peer in self._peers.items()
-            if peer.left or self._is_silent(peer, now, self._silence_s) or (late and not peer.joined)
+            if peer.left or peer.gave_up or self._is_silent(peer, now, self._silence_s) or (late and not peer.joined)
         ]
 
     def find_lost(self) -> list[str]:
@@ -126,12 +164,15 @@ class Heartbeat:
                 return lost
 
     def last_activity(self, name: str) -> str:
-        """The last reported activity of a peer, and its age."""
+        """The last reported activity of a peer, and its age; of this worker, its activity."""
+        if name == self._name:
+            return self.activity
         peer = self._peers[name]
         return f"{peer.activity}, heard {time.monotonic() - peer.heard_at:.1f} s ago"
 
     def close(self) -> None:
         self._closed.set()
+        self._due.set()
         if self._socket is not None:
             self._socket.close()
 
@@ -154,14 +195,18 @@ class Heartbeat:
 
     def _send(self, opened: socket.socket) -> None:
         number = 0
-        while not self._closed.wait(HEARTBEAT_INTERVAL_S):
+        while True:
+            self._due.wait(HEARTBEAT_INTERVAL_S)
+            self._due.clear()
+            if self._closed.is_set():
+                return
             number += 1
-            message = encode_heartbeat(
-                self._secret, HeartbeatMessage(number, self._name, self._world, self.activity[:200])
-            )
+            arrivals, gave_up = self._arrivals, self._gave_up
+            message = HeartbeatMessage(number, self._name, self._world, self.activity[:200], arrivals, gave_up)
+            content = encode_heartbeat(self._secret, message)
             for peer in list(self._peers.values()):
                 try:
-                    opened.sendto(message, peer.address)
+                    opened.sendto(content, peer.address)
                 except OSError:  # The network is down or the socket is closed: peers notice that no heartbeat arrives.
                     continue
 
@@ -184,6 +229,13 @@ class Heartbeat:
                 peer.heard, peer.heard_at, peer.activity = True, time.monotonic(), message.activity
                 peer.left = peer.joined and message.world != self._world
                 peer.joined = peer.joined or message.world == self._world
+                if peer.joined and message.world in (self._world, ""):
+                    self._note_arrivals(peer, message)
+
+    def _note_arrivals(self, peer: Peer, message: HeartbeatMessage) -> None:
+        peer.arrivals, peer.gave_up = message.arrivals, message.gave_up
+        if message.gave_up and message.arrivals > self._arrivals:
+            self._left_behind = True
 
 
 def encode_heartbeat(secret: str, message: HeartbeatMessage) -> bytes:

@@ -26,6 +26,7 @@ from torch.distributed.distributed_c10d import (
 from dragoman.distributed.communication_clock import CommunicationClock
 from dragoman.distributed.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeat
 from dragoman.distributed.listener_filter import admit_only, create_listeners
+from dragoman.distributed.quorum_wait import QuorumWait
 
 TIMEOUT = timedelta(minutes=30)
 """Time limit of a collective while all workers are alive: a slow link or a long evaluation is not a failure."""
@@ -33,6 +34,7 @@ STALL_S = 20.0
 """Time after which a stalled collective is reported."""
 POLL_S = 0.0005
 NO_HEARTBEAT = "no heartbeat"
+LATE = "late at a synchronisation"
 CONNECTION_CLOSED = "connection closed"
 _CONNECTION_ERROR = re.compile("connection|socket|broken pipe|timed out|read error|write error", re.IGNORECASE)
 """The many words of gloo, NCCL and the store for a connection that the other end has left."""
@@ -68,6 +70,13 @@ class WorkersLostError(Exception):
         """The lost workers with their last known activity; empty where only the connection failed."""
         self.reason = CONNECTION_CLOSED if _CONNECTION_ERROR.search(reason) else reason
         super().__init__(f"{names} was lost: {self.reason}")
+
+
+class WorkersLateError(WorkersLostError):
+    """Enough workers have arrived at a synchronisation, and no longer wait for the late ones, which are alive."""
+
+    def __init__(self, late: Sequence[tuple[Member, str]]) -> None:
+        super().__init__(late, LATE)
 
 
 StallCallback = Callable[[Sequence[tuple[Member, str]]], None]
@@ -166,6 +175,16 @@ class WorkerProcessGroup:
             self.bytes_sent += tensor.numel() * tensor.element_size()
         self._wait_for(self._start(lambda: self._backend.broadcast([tensor], options)))
 
+    def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
+        """Wait until all workers have arrived at a synchronisation. Raise if only the quorum is there in time.
+
+        A collective that has begun cannot go on without a worker. So workers report before it that they are there. If
+        they disagree on who was in time, those in the collective see others leave, and leave too.
+        """
+        self._wait_while_alive(QuorumWait(self._heartbeat, self.world_size, quorum, grace_s))
+        if self._heartbeat.gave_up:
+            raise self._workers_lost(LATE)
+
     def abandon(self) -> None:
         """Leave a group that has lost a worker. Its pending operations are left behind."""
         self._heartbeat.leave()
@@ -180,8 +199,7 @@ class WorkerProcessGroup:
 
         def connect() -> None:
             try:
-                make = self._make_nccl if self._nccl else self._make_gloo
-                made.append(make(store))
+                made.append(self._make_nccl(store) if self._nccl else _make_gloo(store, self.rank, self.members))
             except Exception as error:
                 errors.append(error)
             finally:
@@ -189,7 +207,7 @@ class WorkerProcessGroup:
 
         done = threading.Event()
         threading.Thread(target=connect, daemon=True).start()
-        self._wait_while_alive(done)
+        self._wait_while_alive(done.wait)
         if errors:
             raise self._workers_lost(_first_line(errors[0]))
         return made[0]
@@ -199,18 +217,6 @@ class WorkerProcessGroup:
 
         torch.cuda.set_device(self._device)
         return ProcessGroupNCCL(store, self.rank, self.world_size, ProcessGroupNCCL.Options())
-
-    def _make_gloo(self, store: Store) -> Any:
-        interface = os.environ.get("GLOO_SOCKET_IFNAME")
-        where = {"interface": interface} if interface else {"hostname": self.members[self.rank].address}
-        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._timeout = TIMEOUT
-        device, listeners = create_listeners(lambda: ProcessGroupGloo.create_device(**where))
-        options._devices = [device]
-        admit_only(listeners, {member.address for member in self.members})
-        group = ProcessGroupGloo(store, self.rank, self.world_size, options)
-        admit_only(listeners, ())  # All members are connected to each other.
-        return group
 
     def _start(self, begin: Callable[[], Work]) -> Work:
         """Begin a collective, which the clock counts until it is done: with NCCL, until a thread has waited for it."""
@@ -229,7 +235,7 @@ class WorkerProcessGroup:
         done = threading.Event()
         future = work.get_future()
         future.add_done_callback(lambda _: done.set())
-        self._wait_while_alive(done)
+        self._wait_while_alive(done.wait)
         try:
             future.value()
         except RuntimeError as error:
@@ -245,9 +251,10 @@ class WorkerProcessGroup:
         work.wait()
         self.communication.stop()
 
-    def _wait_while_alive(self, done: threading.Event) -> None:
+    def _wait_while_alive(self, wait: Callable[[float], bool]) -> None:
+        """Call `wait` with a time limit until it returns True. Raise if workers are lost meanwhile."""
         started, reported = time.monotonic(), False
-        while not done.wait(HEARTBEAT_INTERVAL_S):
+        while not wait(HEARTBEAT_INTERVAL_S):
             if self._heartbeat.missing():
                 raise self._workers_lost(NO_HEARTBEAT)
             if not reported and time.monotonic() - started > STALL_S:
@@ -255,16 +262,32 @@ class WorkerProcessGroup:
                 self._on_stall(self._peer_activities())
 
     def _workers_lost(self, reason: str) -> WorkersLostError:
-        """The error of a failed collective, with all workers that are known to be lost."""
+        """The error of a failed collective, with all workers that are known to be late or lost."""
+        if self._heartbeat.gave_up:
+            late = self._heartbeat.late()
+            return WorkersLateError([each for each in self._activities() if each[0].name in late])
         lost = self._heartbeat.find_lost()
-        return WorkersLostError(
-            [(member, activity) for member, activity in self._peer_activities() if member.name in lost], reason
-        )
+        return WorkersLostError([each for each in self._activities() if each[0].name in lost], reason)
 
     def _peer_activities(self) -> list[tuple[Member, str]]:
-        """All other workers with their last known activity."""
-        this = self.members[self.rank]
-        return [(member, self._heartbeat.last_activity(member.name)) for member in self.members if member is not this]
+        return [(member, activity) for member, activity in self._activities() if member is not self.members[self.rank]]
+
+    def _activities(self) -> list[tuple[Member, str]]:
+        """All workers with their last known activity."""
+        return [(member, self._heartbeat.last_activity(member.name)) for member in self.members]
+
+
+def _make_gloo(store: Store, rank: int, members: Sequence[Member]) -> ProcessGroupGloo:
+    interface = os.environ.get("GLOO_SOCKET_IFNAME")
+    where = {"interface": interface} if interface else {"hostname": members[rank].address}
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._timeout = TIMEOUT
+    device, listeners = create_listeners(lambda: ProcessGroupGloo.create_device(**where))
+    options._devices = [device]
+    admit_only(listeners, {member.address for member in members})
+    group = ProcessGroupGloo(store, rank, len(members), options)
+    admit_only(listeners, ())  # All members are connected to each other.
+    return group
 
 
 class _AbandonedBackend:

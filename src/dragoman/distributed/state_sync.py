@@ -3,20 +3,22 @@
 After every change of the world the workers compare their progress. Where all are at the same step of the same history,
 nothing is sent. Otherwise the worker that is furthest ahead broadcasts its whole state. This serves a newly started
 worker, one that missed the last step, and one that continued alone during a network partition. Workers that have taken
-local steps when another was lost merge them first.
+local steps when another was lost merge them first. So does a worker that was late at a synchronisation: the others have
+continued without it, but know from where it started.
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.exchange.interface import UnmergedSteps
 
 TensorFiles = Mapping[str, Mapping[str, Tensor]]
 """Named tensors, in named groups."""
@@ -35,35 +37,67 @@ class ReplicaProgress:
     """True if the work due after the step, such as an evaluation, is done too."""
     history: str
     """A hash of all earlier states: equal for workers that were together in every world so far."""
-    unmerged_tokens: int = 0
-    """Target tokens of local steps that the others do not have."""
+    unmerged: UnmergedSteps = field(default_factory=UnmergedSteps)
+    absent: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Workers whose local steps are not in this state, by name: the history and the step that those began from."""
+
+    @classmethod
+    def from_json(cls, content: Sequence[Any]) -> "ReplicaProgress":
+        step, step_complete, history, unmerged, absent = content
+        origins = {name: (str(origin), int(since)) for name, (origin, since) in absent.items()}
+        return cls(step, step_complete, history, UnmergedSteps(*unmerged), origins)
 
     @property
     def order(self) -> tuple[int, bool, bool]:
-        return self.step, self.step_complete, not self.unmerged_tokens
+        return self.step, self.step_complete, not self.unmerged.steps
+
+    @property
+    def origin(self) -> tuple[str, int]:
+        """The synchronisation that the local steps began from."""
+        return self.history, self.step - self.unmerged.steps
 
     def merges_with(self, other: "ReplicaProgress") -> bool:
         """True if both have local steps since the same synchronisation."""
         is_common = (self.step, self.history) == (other.step, other.history)
-        return is_common and self.unmerged_tokens > 0 and other.unmerged_tokens > 0
+        return is_common and self.unmerged.steps > 0 and other.unmerged.steps > 0
 
     def merged_with(self, other: "ReplicaProgress") -> "ReplicaProgress":
         """The progress after the local steps were merged with those of another worker."""
-        return replace(self, unmerged_tokens=0) if self.merges_with(other) else self
+        return replace(self, unmerged=UnmergedSteps()) if self.merges_with(other) else self
 
 
 def compare_progress(cluster: Cluster, own: ReplicaProgress) -> tuple[int, list[ReplicaProgress], str]:
     """The rank that is furthest ahead, every worker's progress, and the new hash of the common history."""
-    progress = [ReplicaProgress(*each) for each in cluster.all_gather_json(astuple(own))]
+    progress = [ReplicaProgress.from_json(each) for each in cluster.all_gather_json(astuple(own))]
     furthest = max(range(len(progress)), key=lambda rank: (progress[rank].order, -rank))
     content = json.dumps([[member.name for member in cluster.members], [astuple(each) for each in progress]])
     return furthest, progress, hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def merge_weights(progress: Sequence[ReplicaProgress], ahead: ReplicaProgress) -> list[float]:
-    """For each worker, its part of the tokens of the local steps to merge. Their sum is 1."""
-    tokens = [each.unmerged_tokens if each.merges_with(ahead) else 0 for each in progress]
-    return [count / sum(tokens) for count in tokens]
+def find_late(names: Sequence[str], progress: Sequence[ReplicaProgress], ahead: ReplicaProgress) -> list[int]:
+    """Ranks of workers with local steps that the one ahead has continued without. `names` are those of all ranks.
+
+    A worker whose steps may have been averaged by the others, before it lost them, is not among these.
+    """
+    return [
+        rank
+        for rank, (name, each) in enumerate(zip(names, progress, strict=True))
+        if each.unmerged.steps > 0 and ahead.absent.get(name) == each.origin
+    ]
+
+
+def merge_weights(progress: Sequence[ReplicaProgress], ahead: ReplicaProgress, late: Sequence[int]) -> list[float]:
+    """For each worker, the weight of its change.
+
+    Local steps that began from the same synchronisation as those of the one ahead replace each other: their weights are
+    their parts of these workers' tokens, and their sum is 1. The steps of late ones are added to those that the others
+    have taken meanwhile: their weights are their parts of the tokens of all workers in these steps.
+    """
+    together = sum(each.unmerged.target_tokens for each in progress if each.merges_with(ahead))
+    return [
+        each.unmerged.target_tokens / together if each.merges_with(ahead) else each.unmerged.weight * (rank in late)
+        for rank, each in enumerate(progress)
+    ]
 
 
 def broadcast_state(

@@ -18,7 +18,9 @@ from dragoman.insight.step_breakdown import (
     split_evenly,
     time_after_compiling,
 )
+from dragoman.late_worker_events import LateStepsMerged, WorkersLate
 from dragoman.number_format import count, percent, size, span
+from dragoman.telemetry.worker_losses import worker_name
 
 MIN_EXCHANGES = 5
 """Exchanges that the diagnosis of a straggler needs."""
@@ -49,8 +51,8 @@ DISK_BYTES_PER_S = 20e6
 def diagnose(history: RunHistory) -> list[Answer]:
     """All diagnoses of a run, the most severe first."""
     checks: tuple[Callable[[RunHistory], Iterator[Answer]], ...] = (
-        _diverging, _drifted_replicas, _lost_workers, _failed_checkpoints, _straggler, _data_wait, _recompiling,
-        _pauses, _out_of_memory, _memory_almost_full, diagnose_gpus, diagnose_worsened,
+        _diverging, _drifted_replicas, _lost_workers, _late_workers, _failed_checkpoints, _straggler, _data_wait,
+        _recompiling, _pauses, _out_of_memory, _memory_almost_full, diagnose_gpus, diagnose_worsened,
         diagnose_forgetting,
     )  # fmt: skip
     return [found for check in checks for found in check(history)]
@@ -109,8 +111,7 @@ def _lost_workers(history: RunHistory) -> Iterator[Answer]:
             f"after step {count(event.step)}: {', '.join(event.workers) or 'a connection'} ({event.reason})"
             for event in losses
         ]
-        times_lost = Counter(worker.partition(" (")[0] for event in losses for worker in event.workers)
-        lost = ", ".join(f"{worker} {times} times" if times > 1 else worker for worker, times in times_lost.items())
+        lost = _count_times(Counter(worker_name(worker) for event in losses for worker in event.workers))
         yield Answer(
             "lost",
             "Were workers lost?",
@@ -120,6 +121,25 @@ def _lost_workers(history: RunHistory) -> Iterator[Answer]:
             "continue without it.",
             is_warning=True,
         )
+
+
+def _late_workers(history: RunHistory) -> Iterator[Answer]:
+    incidents = [event for event in history.incidents_of(WorkersLate) if event.workers]
+    if incidents:
+        late = _count_times(Counter(worker_name(worker) for event in incidents for worker in event.workers))
+        merged = sum(len(event.workers) for event in history.incidents_of(LateStepsMerged))
+        yield Answer(
+            "late",
+            "Were workers late at synchronisations?",
+            f"Yes: {late}. The others continued; late steps were merged {merged} times.",
+            [f"after step {count(event.step)}: {', '.join(event.workers)}" for event in incidents[-3:]],
+            remedy="Give that machine a smaller share (`training.shares`), or raise `exchange.grace_s`.",
+            is_warning=True,
+        )
+
+
+def _count_times(workers: Counter[str]) -> str:
+    return ", ".join(f"{worker} {times} times" if times > 1 else worker for worker, times in workers.items())
 
 
 def _failed_checkpoints(history: RunHistory) -> Iterator[Answer]:

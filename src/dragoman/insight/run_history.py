@@ -11,6 +11,7 @@ from dragoman import events
 from dragoman.errors import DragomanError
 from dragoman.events import Event, StepDone, StepsSummed
 from dragoman.insight.step_timeline import StepTimeline
+from dragoman.late_worker_events import LateStepsMerged, WorkersLate
 from dragoman.log_lines import LogLine, StepLine, find_repeated, line_of
 from dragoman.log_reader import ThinningReader
 from dragoman.log_thinning import thin
@@ -29,6 +30,8 @@ INCIDENTS = (
     events.RunStarted,
     events.WorldChanged,
     events.WorkersLost,
+    WorkersLate,
+    LateStepsMerged,
     events.WorkerFailed,
     events.CollectiveStalled,
     events.MessagesRejected,

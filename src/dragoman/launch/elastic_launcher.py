@@ -15,6 +15,7 @@ from typing import Any
 from dragoman.errors import EXIT_USER_ERROR, DragomanError
 from dragoman.event_json import from_json
 from dragoman.events import Event, MessagesRejected, RunEnded, RunStarted, WorkersLost, WorldChanged
+from dragoman.late_worker_events import WorkersLate
 from dragoman.launch.agents import Agents, HostLostError, RemoteAgent
 from dragoman.launch.host_output import HostOutput
 from dragoman.launch.interrupts import Interrupts
@@ -52,6 +53,8 @@ class ElasticLauncher:
         """The workers of the present world, by the latest event about it."""
         self._world_at_s = 0.0
         self._losses = LossTracker()
+        self._late_after = -1
+        """The last step after which workers were reported late."""
         self._stop_requested = self._unsaved = False
         self._reason = ""
         self._last_failure = ""
@@ -183,7 +186,10 @@ class ElasticLauncher:
             if not isinstance(event, WorkersLost):
                 workers = [int(worker.split()[1]) for worker in event.workers]
                 self._shown_worker, self._world, self._world_at_s = workers[0], set(workers), event.at_s
-        is_shown = rank == self._shown_worker and not isinstance(event, WorkersLost)
+        if isinstance(event, WorkersLate) and event.step > self._late_after:  # The shown worker may be the late one.
+            self._late_after = event.step
+            self._view.event(event)
+        is_shown = rank == self._shown_worker and not isinstance(event, WorkersLost | WorkersLate)
         if is_shown or isinstance(event, MessagesRejected):
             self._view.event(event)
         if isinstance(event, RunEnded) and not self._reason:

@@ -7,6 +7,7 @@ from typing import Literal
 from dragoman import events
 from dragoman.errors import write_remedy
 from dragoman.events import Event
+from dragoman.late_worker_events import LateStepsMerged, WorkersLate
 from dragoman.number_format import count, size, span
 
 SLOW_WRITE_S = 30.0
@@ -35,6 +36,13 @@ def message_for(event: Event) -> EventMessage | None:
         case events.WorkersLost():
             lost = f"Lost {', '.join(event.workers)}" if event.workers else "Connection lost"
             return EventMessage(f"{lost} after step {count(event.step)}: {event.reason}.", "warning")
+        case WorkersLate():
+            late = f"{', '.join(event.workers) or 'A worker'} was late after step {count(event.step)}"
+            return EventMessage(f"{late}: the others continue, and merge its steps when it arrives.", "warning")
+        case LateStepsMerged():
+            each = zip(event.workers, event.steps, event.weights, strict=True)
+            merged = ", ".join(f"{steps} of {worker} (weight {weight:.2f})" for worker, steps, weight in each)
+            return EventMessage(f"Late steps merged after step {count(event.step)}: {merged}.")
         case events.WorkerFailed():
             text = f"Worker {event.worker} failed after step {count(event.step)}: {event.error}"
             return EventMessage(text if text.endswith(".") else f"{text}.", "error")

@@ -6,7 +6,7 @@ exchange method.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import torch
 
@@ -14,9 +14,9 @@ from dragoman.batching.data_loader import BatchStream
 from dragoman.distributed.balance import ShareBalancer
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.heartbeat import HEARTBEAT_INTERVAL_S
-from dragoman.distributed.process_group import Member, WorkersLostError
+from dragoman.distributed.process_group import Member, WorkersLateError, WorkersLostError
 from dragoman.distributed.shared_storage import choose_checkpoint_writers, find_shared_storage
-from dragoman.distributed.state_sync import ReplicaProgress, broadcast_state, compare_progress, merge_weights
+from dragoman.distributed.state_sync import ReplicaProgress
 from dragoman.distributed.step_stats import StepStats
 from dragoman.errors import DragomanError
 from dragoman.events import (
@@ -28,14 +28,15 @@ from dragoman.events import (
     WorkerFailed,
     WorkersLost,
 )
+from dragoman.late_worker_events import WorkersLate
 from dragoman.settings import Settings
 from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training import checkpoint
+from dragoman.training.catch_up import CatchUp
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.exchange_selection import ExchangeSelection
 from dragoman.training.fingerprint import Fingerprint, refuse_mismatched
 from dragoman.training.replica import Replica
-from dragoman.training.snapshot import Snapshot, TrainingState
 from dragoman.training.step_log import StepLog
 from dragoman.training.train_step import TrainStep
 
@@ -78,8 +79,7 @@ class Membership:
         self._checkpoint_writers: frozenset[int] = frozenset()
         self._balancer = ShareBalancer([1.0])
         self._exchange = ExchangeSelection(settings.exchange, cluster, replica, timer, self._time_step, record)
-        self._history = ""
-        """See `ReplicaProgress.history`."""
+        self._catch_up = CatchUp(cluster, replica, step_log, record)
         cluster.on_stall = self._report_stall
 
     @property
@@ -102,7 +102,7 @@ class Membership:
         if found is None:
             return False
         self._replica.restore(checkpoint.load(found))
-        self._history = checkpoint.identity(found)
+        self._catch_up.restart(checkpoint.identity(found))
         return True
 
     def sync(self) -> None:
@@ -121,11 +121,10 @@ class Membership:
         self._step_log.flush()
         self._timer.enter("outside")
         cluster, shares = self._cluster, self._settings.training.shares
-        state, complete = self._replica.state, self._replica.step_complete
         if cluster.survives_losses:
-            refuse_mismatched(cluster, self._fingerprint, state.step)
-        self._catch_up(ReplicaProgress(state.step, complete, self._history, self._replica.exchange.unmerged_tokens))
-        self._replica.state = self._replica.state.in_world(self._history)
+            refuse_mismatched(cluster, self._fingerprint, self._replica.state.step)
+        self._catch_up.run(self._catch_up.progress())
+        self._replica.state = self._replica.state.in_world(self._catch_up.history)
         self.storage = find_shared_storage(cluster, self._checkpoints.folder)
         self._checkpoint_writers = choose_checkpoint_writers(self.storage, cluster.members)
         if self.writes_checkpoints:
@@ -136,27 +135,6 @@ class Membership:
         self._open_batches()
         self._exchange.choose()
         self._on_new_world([describe_member(member) for member in cluster.members])
-
-    def _catch_up(self, own: ReplicaProgress) -> bool:
-        """Give every worker the state of the one furthest ahead, if any differs. False if no worker has any state."""
-        furthest, progress, self._history = compare_progress(self._cluster, own)
-        ahead = progress[furthest]
-        if ahead.step < 0:
-            return False
-        if ahead.unmerged_tokens:  # Only the steps of the lost worker are lost: those of the others are merged.
-            self._replica.exchange.merge(merge_weights(progress, ahead)[self._cluster.rank])
-            progress = [each.merged_with(ahead) for each in progress]
-            ahead = progress[furthest]
-        if any(each != ahead for each in progress):
-            if self._cluster.rank == furthest:
-                snapshot = self._replica.snapshot()
-                broadcast_state(self._cluster, furthest, asdict(snapshot.state), snapshot.files())
-            else:
-                state, tensors = broadcast_state(self._cluster, furthest)
-                received = Snapshot.from_files(TrainingState.from_json(state), tensors)
-                self._replica.restore(received, step_complete=ahead.step_complete)
-                self._step_log.consecutive_skips = 0
-        return True
 
     def review_exchange(self) -> None:
         """Check whether the exchange method is still right for the link."""
@@ -190,8 +168,12 @@ class Membership:
 
         Local steps since the last synchronisation are kept, and merged in the next world.
         """
+        step = self._replica.state.step
         workers = [describe_member(member, activity) for member, activity in lost.missing]
-        self._record(WorkersLost(step=self._replica.state.step, workers=workers, reason=lost.reason))
+        if isinstance(lost, WorkersLateError):
+            self._record(WorkersLate(step=step, workers=workers))
+        else:
+            self._record(WorkersLost(step=step, workers=workers, reason=lost.reason))
         self._cluster.leave_world(lost)
         self._replica.model.zero_grad()
         self._batches.close()
@@ -205,15 +187,15 @@ class Membership:
             return False
         self._checkpoints.wait()
         found = self.resume()
-        progress = ReplicaProgress(self._replica.state.step, True, self._history)
-        if not self._catch_up(progress if found else ReplicaProgress(-1, True, "")):
+        progress = ReplicaProgress(self._replica.state.step, True, self._catch_up.history)
+        if not self._catch_up.run(progress if found else ReplicaProgress(-1, True, "")):
             raise DragomanError(
                 f"The loss was not finite for {self._settings.training.max_skipped_steps} steps in a row, before the "
                 "first checkpoint: lower schedule.learning_rate, raise schedule.warmup_steps, or set "
                 "optimizer.clip_norm."
             )
         factor = state.learning_rate_factor * ROLLBACK_FACTOR
-        state_after = self._replica.state.in_world(self._history)
+        state_after = self._replica.state.in_world(self._catch_up.history)
         self._replica.state = replace(state_after, learning_rate_factor=factor, rollbacks=state.rollbacks + 1)
         self._replica.step_complete, self._step_log.consecutive_skips = True, 0
         self._open_batches()

@@ -83,9 +83,9 @@ class Replica:
         elif is_finite:
             self.optimizer.clip_and_step(learning_rate, float(norm), clip_norm)
 
-    def synchronize(self, *, flush: bool, rollback: bool) -> StepStats | None:
+    def synchronize(self, *, flush: bool, rollback: bool = False, last: bool = False) -> StepStats | None:
         """After an update: synchronise with the other workers, if it is time to."""
-        return self.exchange.synchronize(flush=flush, rollback=rollback)
+        return self.exchange.synchronize(flush=flush, rollback=rollback, last=last)
 
     def update_average(self) -> None:
         """After `synchronize`: update the moving average, if there is one."""

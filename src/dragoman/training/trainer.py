@@ -121,7 +121,8 @@ class Trainer:
             self._update(batch, gradients, stats, step)
             timer.enter("exchange")
             too_many_skips = self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps
-            stats = replica.synchronize(flush=self._due_after(step).needs_equal_weights, rollback=too_many_skips)
+            due = self._due_after(step)
+            stats = replica.synchronize(flush=due.needs_equal_weights, rollback=too_many_skips, last=due.last)
             timer.enter("update")
             replica.update_average()
             if stats is not None and stats.rollback_requested:  # By any worker: all roll back together.

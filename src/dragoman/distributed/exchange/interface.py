@@ -1,11 +1,26 @@
 """The interface of all exchange methods."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
 from dragoman.distributed.step_stats import StepStats
+
+
+class UnmergedSteps(NamedTuple):
+    """Local steps of a worker that the others do not have."""
+
+    steps: int = 0
+    target_tokens: int = 0
+    """Of this worker's shares; at least 1 if there is a step."""
+    batch_tokens: int = 0
+    """Target tokens of their global batches."""
+
+    @property
+    def weight(self) -> float:
+        """This worker's part of the target tokens."""
+        return self.target_tokens / max(1, self.batch_tokens)
 
 
 class Exchange(Protocol):
@@ -18,11 +33,12 @@ class Exchange(Protocol):
         """
         ...
 
-    def synchronize(self, *, flush: bool, rollback: bool = False) -> StepStats | None:
+    def synchronize(self, *, flush: bool, rollback: bool = False, last: bool = False) -> StepStats | None:
         """After the update: the stats summed over all workers, or None if they did not synchronise in this step.
 
         `flush`: the weights must be equal on all workers now, because they are to be evaluated or saved. `rollback`:
-        this worker has skipped too many steps. All workers learn it from the stats, and roll back together.
+        this worker has skipped too many steps. All workers learn it from the stats, and roll back together. `last`: the
+        run ends here, so that late workers could not be merged later, and are waited for.
         """
         ...
 
@@ -42,13 +58,13 @@ class Exchange(Protocol):
         ...
 
     @property
-    def unmerged_tokens(self) -> int:
-        """Target tokens of this worker's updates that the others do not have; 0 while the weights are equal."""
+    def unmerged(self) -> UnmergedSteps:
+        """This worker's updates since the last synchronisation."""
         ...
 
     def merge(self, weight: float) -> None:
-        """After a loss, with all workers of a new world: the weights of the last synchronisation, plus the sum of the
-        changes since then, each with its weight. A worker that was not in the old world has a weight of 0."""
+        """With all workers of a new world: add the sum of the workers' changes since their last synchronisation, each
+        with its weight, to the weights of the last one. A worker without such a change has a weight of 0."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:

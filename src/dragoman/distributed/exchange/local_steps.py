@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.flat_tensors import flatten, gradient_of, split_evenly, unflatten_into
+from dragoman.distributed.exchange.interface import UnmergedSteps
 from dragoman.distributed.exchange.quantized_mean import QuantizedMean
 from dragoman.distributed.exchange.side_stream import SideStream
 from dragoman.distributed.exchange.synchronous import sum_changes
@@ -47,11 +48,17 @@ class LocalSteps:
         outer_momentum: float,
         *,
         overlap: int,
+        quorum: float = 1.0,
+        grace_s: float = 0.0,
     ) -> None:
-        """`overlap`: steps during which a fragment is averaged; 0 averages all weights at once, and waits for it."""
+        """`overlap`: steps during which a fragment is averaged; 0 averages all weights at once, and waits for it.
+
+        `quorum` and `grace_s`: see `WorkerProcessGroup.wait_for_quorum`.
+        """
         self._cluster = cluster
         self._parameters = list(parameters)
         self._every, self._overlap = every, overlap
+        self._quorum, self._grace_s = quorum, grace_s
         self._outer_learning_rate, self._outer_momentum = outer_learning_rate, outer_momentum
         self._background = ThreadPoolExecutor(1, "average weights")
         self._side_stream = SideStream(self._parameters[0].device)
@@ -78,7 +85,7 @@ class LocalSteps:
         self._unsent: Tensor | None = None
         """Packed stats of the steps since the last message."""
         self._arrived: Tensor | None = None
-        self._steps, self._tokens = 0, 0
+        self._steps, self._tokens, self._batch_tokens = 0, 0, 0
         self._next_fragment = 0
 
     @torch.no_grad()
@@ -93,16 +100,19 @@ class LocalSteps:
         self._unsent = packed if self._unsent is None else self._unsent + packed
         self._steps += 1
         self._tokens += int(stats.target_tokens)
+        self._batch_tokens += batch_tokens
         return stats
 
     @torch.no_grad()
-    def synchronize(self, *, flush: bool, rollback: bool = False) -> StepStats | None:
+    def synchronize(self, *, flush: bool, rollback: bool = False, last: bool = False) -> StepStats | None:
         if rollback and self._unsent is not None:
             self._unsent[ROLLBACK_REQUESTS] = 1.0
         arrived, self._arrived = self._arrived, None
         if flush or (not self._overlap and self._steps >= self._every):
             arrived = _sum_known(arrived, self._finish_pending())
             if self._steps:
+                if not last:
+                    self._cluster.wait_for_quorum(self._quorum, self._grace_s)
                 arrived = _sum_known(arrived, self._start_average(self._whole)())
                 self._begin_interval()
         elif self._overlap and self._pending is None:
@@ -129,8 +139,8 @@ class LocalSteps:
         return min(self._factor, float(self._cluster.world_size**0.5))
 
     @property
-    def unmerged_tokens(self) -> int:
-        return 0 if self.in_sync else max(1, self._tokens)
+    def unmerged(self) -> UnmergedSteps:
+        return UnmergedSteps() if self.in_sync else UnmergedSteps(self._steps, max(1, self._tokens), self._batch_tokens)
 
     @torch.no_grad()
     def merge(self, weight: float) -> None:

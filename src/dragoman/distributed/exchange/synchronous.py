@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.flat_tensors import flatten, gradient_of, unflatten_into
+from dragoman.distributed.exchange.interface import UnmergedSteps
 from dragoman.distributed.step_stats import StepStats
 
 AllReduce = Callable[[Cluster, Tensor, Sequence[Tensor]], Tensor]
@@ -31,7 +32,13 @@ class SynchronousExchange:
         self._stats = stats
         return stats
 
-    def synchronize(self, *, flush: bool, rollback: bool = False) -> StepStats | None:  # noqa: ARG002 (always in sync)
+    def synchronize(
+        self,
+        *,
+        flush: bool,  # noqa: ARG002 (always in sync)
+        rollback: bool = False,
+        last: bool = False,  # noqa: ARG002
+    ) -> StepStats | None:
         stats, self._stats = self._stats, None
         # All workers have the same gradient, so that all skip the same steps, and no request needs to be sent.
         return None if stats is None else replace(stats, rollback_requests=stats.rollback_requests + rollback)
@@ -49,11 +56,14 @@ class SynchronousExchange:
         return 1.0
 
     @property
-    def unmerged_tokens(self) -> int:
-        return 0
+    def unmerged(self) -> UnmergedSteps:
+        return UnmergedSteps()
 
+    @torch.no_grad()
     def merge(self, weight: float) -> None:  # noqa: ARG002 (it has no change of its own)
-        sum_changes(self._cluster, torch.zeros_like(flatten(self._parameters)))
+        weights = flatten(self._parameters)
+        weights += sum_changes(self._cluster, torch.zeros_like(weights))
+        unflatten_into(weights, self._parameters)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}
