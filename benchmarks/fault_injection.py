@@ -181,9 +181,7 @@ def _freeze_worker(parent: int, run: Path) -> None:
     """Stop worker 1 for a while, once it has taken some steps."""
     _wait_for_step(run, 8)
     worker = next(
-        process
-        for process in psutil.Process(parent).children(recursive=True)
-        if _environment(process).get("RANK") == "1" or _is_spawned_worker(process, parent)
+        process for process in psutil.Process(parent).children(recursive=True) if _is_second_worker(process, parent)
     )
     worker.send_signal(signal.SIGSTOP)
     time.sleep(FREEZE_S)
@@ -204,17 +202,19 @@ def _wait_for_step(run: Path, step: int) -> None:
         time.sleep(0.02)
 
 
-def _environment(process: psutil.Process) -> dict[str, str]:
+def _is_second_worker(process: psutil.Process, parent: int) -> bool:
+    """True for worker 1. Its environment does not show it: RANK is set after the start, or after the fork."""
+    workers = [child for child in psutil.Process(parent).children(recursive=True) if _is_worker(child)]
+    return len(workers) > 1 and process == sorted(workers, key=lambda worker: worker.pid)[1]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """True for a worker that `train --workers` has spawned, or that a fork server has forked."""
     try:
-        return dict(process.environ())
-    except psutil.Error:
-        return {}
-
-
-def _is_spawned_worker(process: psutil.Process, parent: int) -> bool:
-    """True for the second worker that `train --workers` has started: it sets RANK after its start."""
-    workers = [child for child in psutil.Process(parent).children() if "spawn_main" in " ".join(child.cmdline())]
-    return len(workers) == 2 and process == workers[1]
+        command = " ".join(process.cmdline())
+    except psutil.Error:  # It has just ended.
+        return False
+    return "spawn_main" in command or "-m dragoman train" in command
 
 
 def _last_step(run: Path) -> int:

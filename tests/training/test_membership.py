@@ -9,6 +9,9 @@ from dragoman.batching.data_loader import BatchStream, DataLoader
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.exchange.flat_tensors import flatten
+from dragoman.distributed.exchange.local_steps import LocalSteps
+from dragoman.distributed.exchange.synchronous import sum_changes
 from dragoman.distributed.process_group import WorkersLateError, WorkersLostError
 from dragoman.distributed.step_stats import StepStats
 from dragoman.errors import DragomanError
@@ -241,7 +244,13 @@ def test_after_a_loss_local_steps_of_the_others_are_merged_by_their_tokens(data,
         assert all(bool((parameter == 3 + 2.5).all()) for parameter in member.replica.model.parameters())
 
 
-def run_late_worker(data: DataSet, folder: Path, *, comes_back_early: bool = False) -> list[Member]:
+def run_late_worker(
+    data: DataSet,
+    folder: Path,
+    *,
+    comes_back_early: bool = False,
+    meet: Callable[[Member], None] = lambda member: member.membership.sync(),
+) -> list[Member]:
     """Workers 0 and 1 continue without worker 2 after step 5, and meet it again."""
 
     def work(cluster: ThreadCluster, member: Member) -> None:
@@ -255,7 +264,7 @@ def run_late_worker(data: DataSet, folder: Path, *, comes_back_early: bool = Fal
                 member.replica.state = replace(member.replica.state, step=7)
             member.batches.close()
         workers.form_world(cluster, "with the late worker", [0, 1, 2])
-        member.membership.sync()
+        meet(member)
         member.batches.close()
         workers.form_world(cluster, "once more", [0, 1, 2])
         member.membership.sync()
@@ -281,6 +290,32 @@ def test_the_steps_of_a_late_worker_are_added_once_by_its_part_of_the_tokens(dat
         assert (merged.workers, merged.steps, merged.target_tokens, merged.weights) == (
             ["worker 2 on c"], [2], [200], [0.125],
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("merging", ["a", "b"])
+def test_late_steps_are_added_once_if_only_one_worker_has_merged_them_before_a_loss(data, tmp_path, merging):
+    def lose_connection(*_: object) -> None:
+        raise WorkersLostError([], "connection closed")
+
+    def meet(member: Member) -> None:
+        """Take part in the merge. All but one worker do not receive its result."""
+        exchange, catch_up = member.replica.exchange, member.membership._catch_up
+        assert isinstance(exchange, LocalSteps)
+
+        def merge_in_vain(weight: float) -> None:
+            sum_changes(exchange._cluster, weight * (flatten(exchange._parameters) - exchange._anchor))
+            lose_connection()
+
+        if exchange._cluster.host != merging:
+            exchange.merge = merge_in_vain
+        catch_up._broadcast_state = lose_connection
+        with pytest.raises(WorkersLostError):
+            member.membership.sync()
+        vars(exchange).pop("merge", None)
+        del catch_up._broadcast_state
+
+    for member in run_late_worker(data, tmp_path, meet=meet):
+        assert all(bool((parameter == 3 + 2.5 + 0.5).all()) for parameter in member.replica.model.parameters())
 
 
 def test_a_late_worker_is_recorded_as_late_and_not_as_lost(elastic_member):

@@ -61,14 +61,20 @@ class CatchUp:
         if any(weights):  # Only the steps of lost workers are lost.
             self._replica.exchange.merge(weights[self._cluster.rank])
         progress = [each.merged_with(ahead) for each in progress]
+        # As soon as its state changes: if a worker is lost meanwhile, those that have merged differ from the others.
+        if progress[self._cluster.rank] == progress[furthest]:
+            self._enter_history(history, ahead)
         self._broadcast_state(furthest, progress)
-        # Not earlier: if a worker is lost meanwhile, those that have not merged differ from those that have.
-        absent = {name: origin for name, origin in ahead.absent.items() if name not in names}
-        self._absent = dict(list(absent.items())[-MAX_ABSENT:])
-        self.history, self._members = history, names
+        self._enter_history(history, ahead)
         if late:
             self._report_late_steps({rank: progress[rank].unmerged for rank in late})
         return True
+
+    def _enter_history(self, history: str, ahead: ReplicaProgress) -> None:
+        """This worker has the state of the one ahead, with the local steps of all that are here."""
+        self.history, self._members = history, [member.name for member in self._cluster.members]
+        absent = [(name, origin) for name, origin in ahead.absent.items() if name not in self._members]
+        self._absent = dict(absent[-MAX_ABSENT:])
 
     def _broadcast_state(self, furthest: int, progress: Sequence[ReplicaProgress]) -> None:
         """Send the state of the worker that is furthest ahead to all, if any differs."""
