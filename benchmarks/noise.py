@@ -1,6 +1,7 @@
 """Noise planted in real text: how much of it each rule and each model finds, and how many good pairs are lost.
 
-    python -m benchmarks.noise [--pairs 20000] [--seed 1] [--forward MODEL --backward MODEL | --steps 1500]
+    python -m benchmarks.noise [--pairs 20000] [--seed 1] [--end-parts] [--steps 1500]
+    python -m benchmarks.noise --forward MODEL --backward MODEL
 
 Half of the pairs are Europarl, half Tatoeba. A fifth of them is replaced by noise of five kinds, as it occurs in text
 from the web: sentences that do not belong together, another language on one side, text that was not translated, words
@@ -48,6 +49,7 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1, help="seed of the choice of pairs and of the noise")
+    parser.add_argument("--end-parts", action="store_true", help="put the end of the whole side behind a part of it")
     parser.add_argument("--forward", type=Path, help="model from English to German")
     parser.add_argument("--backward", type=Path, help="model from German to English")
     parser.add_argument("--steps", type=int, default=1500, help="steps of the models, if they are trained here")
@@ -63,7 +65,8 @@ def main() -> None:
             models = train_models(clean, folder, options.recipe, options.steps)
         rng, half = random.Random(options.seed), options.pairs // 2
         unseen = [pair for corpus in (europarl, tatoeba) for pair in rng.sample(corpus[TRAINING_PAIRS:], half)]
-        print_figures("noise", measure(plant(unseen, rng), folder, models), seed=options.seed)
+        labelled = plant(unseen, rng, end_parts=options.end_parts)
+        print_figures("noise", measure(labelled, folder, models), seed=options.seed)
     print_lost(options.corpora)
 
 
@@ -87,7 +90,7 @@ def train_models(pairs: Sequence[Pair], folder: Path, recipe: str, steps: int) -
     return folder / "run-en-de", folder / "run-de-en"
 
 
-def plant(pairs: Sequence[Pair], rng: random.Random) -> dict[Pair, str]:
+def plant(pairs: Sequence[Pair], rng: random.Random, *, end_parts: bool = False) -> dict[Pair, str]:
     """The pairs, each with the kind of its noise or "good"."""
     foreign, cleaner = foreign_sentences(), Cleaner(CleaningSettings(), LANGUAGE_PAIR)
     kinds: dict[str, Corrupt] = {
@@ -95,7 +98,7 @@ def plant(pairs: Sequence[Pair], rng: random.Random) -> dict[Pair, str]:
         "wrong language": lambda pair, rng: wrong_language(pair, rng.choice(pairs), foreign, rng),
         "not translated": not_translated,
         "repeated": repeated,
-        "part missing": part_missing,
+        "part missing": lambda pair, rng: part_missing(pair, rng, with_end=end_parts),
     }
     labelled: dict[Pair, str] = {}
     for pair in pairs:
@@ -150,11 +153,13 @@ def repeated(pair: Pair, rng: random.Random) -> Pair:
     return pair[0], " ".join([*words[: start + len(loop)], *loop * rng.randint(4, 10)])
 
 
-def part_missing(pair: Pair, rng: random.Random) -> Pair:
-    """A target of a fifth to a half of the words, or one with the words of another sentence behind it."""
+def part_missing(pair: Pair, rng: random.Random, *, with_end: bool = False) -> Pair:
+    """A side of a fifth to a half of its words; with the punctuation of its end, or in the middle of the sentence."""
     side = rng.randrange(2)
     words = pair[side].split()
     kept = " ".join(words[: max(1, int(len(words) * rng.uniform(0.2, 0.5)))])
+    if with_end and not pair[side][-1].isalnum():
+        kept = kept.rstrip(",;:") + pair[side][-1]
     return (kept, pair[1]) if side == 0 else (pair[0], kept)
 
 

@@ -7,7 +7,7 @@ from dragoman.exporting.exporter import export
 from .models import PAIRS, save_random_model, small_architecture, train_tokenizer
 
 LINES = [english for english, _ in PAIRS[:90]]
-MIDDLE_SCORE = -0.87
+MIDDLE_SCORE = -0.92
 """Both models together give about half of the translations a lower score."""
 LINES[10] = ""
 LINES[20] = LINES[21]

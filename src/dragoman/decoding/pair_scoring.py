@@ -48,25 +48,35 @@ class ModelPairScorer:
     def score(self, pairs: Sequence[tuple[str, str]]) -> Values:
         """The nats per target token that the source saves, against the source of another pair; infinite without one.
 
-        With a backward model, the mean of both directions, less a part of the difference of their cross-entropies, as
-        in dual conditional cross-entropy (Junczys-Dowmunt 2018).
+        It is the mean of those of all tokens and of those of the half that the source tells less about, so that a
+        translation of a part scores lower. With a backward model, the lower value of both directions, less a part of
+        the difference of their cross-entropies, as in dual conditional cross-entropy (Junczys-Dowmunt 2018).
         """
         forward, forward_gain = _entropies_and_gains(self._forward, pairs)
         if self._backward is None:
             return forward_gain
         backward, backward_gain = _entropies_and_gains(self._backward, [(target, source) for source, target in pairs])
-        score: Values = (forward_gain + backward_gain) / 2 - DISAGREEMENT_WEIGHT * np.abs(forward - backward)
+        score: Values = np.minimum(forward_gain, backward_gain) - DISAGREEMENT_WEIGHT * np.abs(forward - backward)
         return score
 
 
 def _entropies_and_gains(translator: LineTranslator, pairs: Sequence[tuple[str, str]]) -> tuple[Values, Values]:
-    """Cross-entropies of the targets, and how much larger they are beside the sources of other pairs."""
+    """Cross-entropies of the targets, and how much the sources save, against the sources of other pairs."""
     other_source = neighbours([source for source, _ in pairs])
-    entropies = cross_entropies(translator, pairs)
+    own = _log_probabilities(translator, pairs)
+    entropies = _entropies(own)
     if len(other_source) < 2:
         return entropies, np.full(len(pairs), np.inf, np.float32)  # Nothing speaks against them.
-    mismatched = cross_entropies(translator, [(other_source[source], target) for source, target in pairs])
-    return entropies, mismatched - entropies
+    others = _log_probabilities(translator, [(other_source[source], target) for source, target in pairs])
+    gains = [_gain(each - other) for each, other in zip(own, others, strict=True)]
+    return entropies, np.array(gains, np.float32)
+
+
+def _gain(saved: Values) -> float:
+    """The mean of what is saved at each token, and of the half with less."""
+    middle = len(saved) // 2
+    less = min(saved[: max(1, middle)].mean(), saved[middle:].mean())
+    return float(saved.mean() + less) / 2
 
 
 def neighbours(texts: Sequence[str]) -> dict[str, str]:
@@ -77,15 +87,24 @@ def neighbours(texts: Sequence[str]) -> dict[str, str]:
 
 def cross_entropies(translator: LineTranslator, pairs: Sequence[tuple[str, str]]) -> Values:
     """Minus the mean log-probability of each target's tokens, the end token included."""
+    return _entropies(_log_probabilities(translator, pairs))
+
+
+def _entropies(log_probabilities: Sequence[Values]) -> Values:
+    return np.array([-each.mean() for each in log_probabilities], np.float32)
+
+
+def _log_probabilities(translator: LineTranslator, pairs: Sequence[tuple[str, str]]) -> list[Values]:
+    """Of each target's tokens, the end token included."""
     tokenizer, most = translator.tokenizer, MAX_SIDE_TOKENS - 1
-    means: list[float] = []
+    found: list[Values] = []
     for first in range(0, len(pairs), PAIRS_AT_ONCE):
         encoded = [
             ((*tokenizer.encode(source)[:most], tokenizer.eos_id), tokenizer.encode(target, "target")[:most])
             for source, target in pairs[first : first + PAIRS_AT_ONCE]
         ]
-        means += [-sum(values) / len(values) for values in translator.log_probabilities(encoded)]
-    return np.array(means, np.float32)
+        found += [np.array(values, np.float32) for values in translator.log_probabilities(encoded)]
+    return found
 
 
 def load_scorer(forward: Path, backward: Path | None, languages: Languages) -> ModelPairScorer:
