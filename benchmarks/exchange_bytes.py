@@ -69,8 +69,9 @@ def count_bytes(choice: ExchangeChoice, parameters: int, workers: int) -> float:
         weights, zeros = nn.Parameter(torch.zeros(parameters)), [0.0] * workers
         exchange = LocalSteps(cluster, [weights], method.interval, method.wire_format, 1.0, 0.0, overlap=method.overlap)
         for _ in range(steps):
-            exchange.synchronize(flush=False)
             exchange.all_reduce(StepStats(torch.zeros(2), 1, zeros, zeros), 1)
+            exchange.synchronize(flush=False)
+        exchange._finish_pending()
         return cluster.bytes_sent / steps
 
     return SimulatedWorld(workers).run(exchange_fragments, torch.device("cpu"))[0]

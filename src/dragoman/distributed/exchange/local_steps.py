@@ -84,18 +84,15 @@ class LocalSteps:
         """Steps computed since then."""
         self._unsent: Tensor | None = None
         """Packed stats of the steps since the last message."""
-        self._arrived: Tensor | None = None
         self._steps, self._tokens, self._batch_tokens = 0, 0, 0
         self._next_fragment = 0
 
     @torch.no_grad()
     def all_reduce(self, stats: StepStats, batch_tokens: int) -> StepStats:
-        """Rescale to the gradient of this worker's share alone, and finish a fragment after the steps of overlap."""
+        """Rescale to the gradient of this worker's share alone."""
         scale = batch_tokens / stats.target_tokens if stats.target_tokens else 0.0
         torch._foreach_mul_([gradient_of(parameter) for parameter in self._parameters], scale)
         self._pending_steps += 1
-        if self._pending_steps >= self._overlap:
-            self._arrived = self._finish_pending()
         packed = stats.pack()
         self._unsent = packed if self._unsent is None else self._unsent + packed
         self._steps += 1
@@ -107,13 +104,14 @@ class LocalSteps:
     def synchronize(self, *, flush: bool, rollback: bool = False, last: bool = False) -> StepStats | None:
         if rollback and self._unsent is not None:
             self._unsent[ROLLBACK_REQUESTS] = 1.0
-        arrived, self._arrived = self._arrived, None
+        # After the update, which a GPU then computes while this thread waits.
+        arrived = self._finish_pending() if flush or self._pending_steps >= self._overlap else None
         if flush or (not self._overlap and self._steps >= self._every):
-            arrived = _sum_known(arrived, self._finish_pending())
             if self._steps:
                 if not last:
                     self._cluster.wait_for_quorum(self._quorum, self._grace_s)
-                arrived = _sum_known(arrived, self._start_average(self._whole)())
+                sums = self._start_average(self._whole)()
+                arrived = sums if arrived is None else arrived + sums
                 self._begin_interval()
         elif self._overlap and self._pending is None:
             self._pending, self._pending_steps = self._start_average(self._fragments[self._next_fragment]), 0
@@ -268,12 +266,6 @@ def sum_on_host(
             return side_stream.copy_to(torch.device("cpu"), total)
 
     return background.submit(add).result
-
-
-def _sum_known(*tensors: Tensor | None) -> Tensor | None:
-    """The sum of those that are not None; None if there is none."""
-    known = [tensor for tensor in tensors if tensor is not None]
-    return sum(known[1:], known[0]) if known else None
 
 
 def step_length_ratio(norm_ratio: float, world_size: int, steps: int) -> float:
