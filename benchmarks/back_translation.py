@@ -42,11 +42,14 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument("--repeat", type=int, default=3, help="times that each real pair occurs beside synthetic ones")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further settings of all runs")
     parser.add_argument("--sample", action="store_true", help="draw translations instead of beam search")
     parser.add_argument("--out", type=Path, default=Path("back-translation"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    details = {name: getattr(options, name) for name in ("pairs", "others", "recipe", "steps", "dropout", "repeat")}
+    details = {
+        name: getattr(options, name) for name in ("pairs", "others", "recipe", "steps", "dropout", "repeat", "set")
+    }
     print_figures("back_translation", measure(options), **details)
 
 
@@ -92,6 +95,7 @@ def train(options: argparse.Namespace, run: Path, sources: list[str], valid: lis
         "train", options.recipe, "--data", data, "--out", run, f"training.steps={options.steps}",
         f"model.dropout={options.dropout}", "training.label_smoothing=0.1", f"evaluation.every={every}",
         "evaluation.sentences=1000", f"checkpoint.every={every}", f"schedule.warmup_steps={min(500, every)}",
+        *options.set,
     )  # fmt: skip
     report = json.loads(dragoman_output("report", run, "--json"))
     curve = ", ".join(f"{each['bleu']:.1f}" for each in report["evaluations"])
