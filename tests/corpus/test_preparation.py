@@ -281,13 +281,15 @@ def test_a_preparation_killed_at_random_times_gives_the_same_bytes(tmp_path):
     def start(out: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, str(script), str(text), str(out)], start_new_session=True)
 
+    started_at_s = time.monotonic()
     assert start(tmp_path / "whole").wait() == 0
+    whole_s = time.monotonic() - started_at_s
     out = tmp_path / "killed"
     rng = random.Random(7)
     kills = 0
     while kills < 5:
         process = start(out)
-        time.sleep(rng.uniform(0.4, 2.5))
+        time.sleep(rng.uniform(0.2, 0.8) * whole_s)
         if process.poll() is not None:
             break
         assert not out.exists() or (out / "manifest.json").exists()
