@@ -121,6 +121,16 @@ def test_idle_connections_do_not_keep_others_out(port: int) -> None:
         assert exchange(port, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").endswith(b"ok")
 
 
+def test_requests_in_progress_do_not_keep_others_out(port: int) -> None:
+    with contextlib.ExitStack() as connections:
+        for number in range(MAX_CONNECTIONS):
+            connections.enter_context(connect(port)).sendall(REQUEST % b"wait")
+            wait_until(lambda: len(released) == number + 1)  # noqa: B023 (called at once)
+        request = b"GET /release HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        for _ in range(MAX_CONNECTIONS):
+            assert exchange(port, request).endswith(b"ok")
+
+
 def test_requests_in_progress_are_not_closed_for_new_connections(port: int) -> None:
     with contextlib.ExitStack() as connections:
         working = connections.enter_context(connect(port))

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 512
-"""Open connections. Beyond it, the one that has been waiting for its client the longest is closed."""
+"""Open connections. Beyond it, those that have been waiting for their clients the longest are closed."""
 KEEP_ALIVE_S = 5
 READ_TIMEOUT_S = 10.0
 """Time for a client to send a request, and to take `MIN_TAKEN_BYTES` of a response."""
@@ -107,8 +107,8 @@ class BoundedProtocol(H11Protocol):
         limits.open.add(self)
         self._wait_for_client()
         self._schedule_check()
-        if len(limits.open) > limits.max_connections and limits.waiting:
-            longest_waiting = next(iter(limits.waiting))
+        # Not this one, if all others have requests in progress: their number has limits of its own.
+        while len(limits.open) > limits.max_connections and (longest_waiting := next(iter(limits.waiting))) is not self:
             longest_waiting._forget()  # The transport reports the end of the connection later.
             longest_waiting.transport.abort()
 
