@@ -180,9 +180,7 @@ def _run_folder(cell: Cell, folder: Path) -> Iterator[Path]:
 def _freeze_worker(parent: int, run: Path) -> None:
     """Stop worker 1 for a while, once it has taken some steps."""
     _wait_for_step(run, 8)
-    worker = next(
-        process for process in psutil.Process(parent).children(recursive=True) if _is_second_worker(process, parent)
-    )
+    worker = _find_second_worker(parent)
     worker.send_signal(signal.SIGSTOP)
     time.sleep(FREEZE_S)
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -202,10 +200,10 @@ def _wait_for_step(run: Path, step: int) -> None:
         time.sleep(0.02)
 
 
-def _is_second_worker(process: psutil.Process, parent: int) -> bool:
-    """True for worker 1. Its environment does not show it: RANK is set after the start, or after the fork."""
+def _find_second_worker(parent: int) -> psutil.Process:
+    """Worker 1. Its environment does not show it: RANK is set after the start, or after the fork."""
     workers = [child for child in psutil.Process(parent).children(recursive=True) if _is_worker(child)]
-    return len(workers) > 1 and process == sorted(workers, key=lambda worker: worker.pid)[1]
+    return sorted(workers, key=lambda worker: worker.pid)[1]
 
 
 def _is_worker(process: psutil.Process) -> bool:
