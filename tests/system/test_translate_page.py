@@ -9,7 +9,7 @@ from pathlib import Path
 import docx
 import pytest
 from benchmarks.sample_documents import MARKDOWN, make_docx
-from playwright.sync_api import Browser, Download, Page, expect
+from playwright.sync_api import Browser, Download, Page, Route, expect
 
 from dragoman.serving.api_keys import create_api_key
 
@@ -48,6 +48,20 @@ def test_text_is_translated_while_it_is_typed(page: Page) -> None:
     expect(page.locator("#status")).to_have_text(re.compile(rf"^{len(LINES[0].split())} words in \d+ ms by en-de$"))
     expect(page.locator(".sentence")).to_have_count(1)
     expect(page.locator("#count")).to_have_text(f"{len(LINES[0])} / 20,000")
+
+
+def test_text_is_translated_that_was_typed_before_the_page_was_ready(browser: Browser, server: Server) -> None:
+    with opened_page(browser) as page:
+        waiting: list[Route] = []
+        # A lambda, since Playwright sets attributes of the handler.
+        page.route("**/frontend/settings", lambda route: waiting.append(route))  # noqa: PLW0108
+        page.goto(server.url)
+        wait_until(lambda: page.evaluate("1") and bool(waiting))  # Playwright calls the handler during a call.
+        page.locator("#source").fill(LINES[0])
+        page.keyboard.press("Control+Enter")
+        page.keyboard.press("Alt+KeyS")
+        waiting[0].continue_()
+        expect(page.locator("#status")).to_contain_text(" ms by en-de")
 
 
 def test_paragraphs_and_sentences_are_preserved(page: Page) -> None:

@@ -19,7 +19,7 @@ const page = {
 
 let languages = [];
 let models = [];
-let settings = {};
+let settings = null; // until the server has sent them
 let sentences = []; // of the translation shown: source, text, glue, alternatives, words
 let currentRequest = null;
 let typingTimer, historyTimer;
@@ -43,6 +43,7 @@ async function start() {
   page.sourceLanguage.value = isKnown ? source : sources[0].code;
   updateTargets(target);
   updateCount();
+  translate(); // Text may have been typed by now.
 }
 
 function displayName(language) {
@@ -75,6 +76,7 @@ const findLanguage = (code) => languages.find((language) => language.code === co
 const findModels = (source, target) => models.filter((model) => model.source === source && model.target === target);
 
 function updateCount() {
+  if (!settings) return;
   const length = page.source.value.length;
   page.count.textContent = length ? `${length.toLocaleString()} / ${settings.charLimit.toLocaleString()}` : "";
   page.count.classList.toggle("over", length > settings.charLimit);
@@ -107,6 +109,7 @@ function translateAfterPause() {
 }
 
 async function translate() {
+  if (!settings) return;
   clearTimeout(typingTimer);
   clearTimeout(historyTimer);
   currentRequest?.abort();
@@ -320,6 +323,7 @@ function findFileProblem(file) {
 }
 
 function translateFiles(files) {
+  if (!settings) return;
   for (const file of files) {
     const problem = findFileProblem(file);
     if (problem) {
