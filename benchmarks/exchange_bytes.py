@@ -71,7 +71,8 @@ def count_bytes(choice: ExchangeChoice, parameters: int, workers: int) -> float:
         for _ in range(steps):
             exchange.all_reduce(StepStats(torch.zeros(2), 1, zeros, zeros), 1)
             exchange.synchronize(flush=False)
-        exchange._finish_pending()
+        assert exchange._pending is not None
+        exchange._finish(exchange._pending)
         return cluster.bytes_sent / steps
 
     return SimulatedWorld(workers).run(exchange_fragments, torch.device("cpu"))[0]

@@ -37,7 +37,6 @@ from dragoman.recipe import resolve
 from dragoman.run_folder import RunFolder
 from dragoman.telemetry.sensors import Sensors
 from dragoman.training.event_recorder import EventRecorder
-from dragoman.training.stop_signal import StopSignal
 from dragoman.training.trainer import Trainer
 from dragoman.training.worker import TrainingJob
 
@@ -90,11 +89,11 @@ def _train(data: Path, run: Path, recipe: str, steps: int, before_step: BeforeSt
     """Train in this process as a user does, and call a function before each step with the number of steps done."""
     advance, done = Trainer._advance, 0
 
-    def step(trainer: Trainer, stop: StopSignal) -> str | None:
+    def step(trainer: Trainer) -> str | None:
         nonlocal done
         before_step(trainer, done)
         done += 1
-        return advance(trainer, stop)
+        return advance(trainer)
 
     Trainer._advance = step  # type: ignore[method-assign]
     job = TrainingJob(resolve(recipe, [*NO_EVALUATION, f"training.steps={steps}"]).settings, data, run)

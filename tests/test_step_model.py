@@ -51,7 +51,6 @@ conditions = st.builds(
         interval=st.integers(1, 128),
         wire_format=st.sampled_from(["bf16", "int8", "int4", "int2"]),
         overlap=st.integers(1, 20),
-        elastic=st.booleans(),
     ),
 )
 
@@ -72,12 +71,6 @@ def test_local_steps_hide_the_exchange_behind_the_steps():
     assert predict(replace(BASE, method=exposed)).exchange_s == pytest.approx(9.76 / 0.9 / 4 - 0.55 + PART_LATENCY_S)
 
 
-def test_local_steps_of_an_elastic_world_wait_for_the_exchange():
-    method = exchange_method("local", interval=32, elastic=True)
-    assert predict(replace(BASE, method=method)).exchange_s == pytest.approx(9.76 / 0.9 / 32)
-    assert not replace(BASE, elastic=True).with_method("local").method.overlap
-
-
 @pytest.mark.parametrize("workers", [2, 8, 64])
 @pytest.mark.parametrize(("wire_format", "part"), [("int8", 2), ("int4", 4), ("int2", 8)])
 def test_fewer_bits_shorten_the_exchange_of_any_number_of_workers(workers, wire_format, part):
@@ -92,7 +85,6 @@ def test_an_overlapped_exchange_pays_the_latency_once_in_the_steps_of_overlap():
     method = exchange_method("local", interval=100)
     assert exchange.exposed_s(method, behind_s=0.2) == pytest.approx(0.1 + PART_LATENCY_S)
     assert exchange.exposed_s(replace(method, overlap=2), behind_s=0.2) == 0
-    assert exchange.exposed_s(replace(method, overlap=0), behind_s=0.2) == pytest.approx(0.003)
 
 
 def test_powersgd_sends_two_factors_for_each_matrix_in_two_messages():
@@ -187,34 +179,28 @@ training = {
     "compute_s": st.floats(1e-3, 100),
     "parameters": st.integers(1, 10**10),
     "workers": st.integers(2, 64),
-    "elastic": st.booleans(),
 }
 
 
 @given(one=ring_links, other=ring_links, **training)
-def test_auto_never_sends_more_over_a_slower_link(one, other, compute_s, parameters, workers, elastic):
+def test_auto_never_sends_more_over_a_slower_link(one, other, compute_s, parameters, workers):
     slower = RingLink(min(one.bits_per_s, other.bits_per_s), max(one.latency_s, other.latency_s))
-    chosen = [
-        choose(ExchangeConditions(link, parameters, workers), compute_s, elastic=elastic).method
-        for link in (one, slower)
-    ]
+    chosen = [choose(ExchangeConditions(link, parameters, workers), compute_s).method for link in (one, slower)]
     assert chosen[1].bits_per_step <= chosen[0].bits_per_step
 
 
 @given(link=ring_links, **training)
-def test_auto_sends_full_precision_where_that_takes_under_a_tenth_of_the_step(
-    link, compute_s, parameters, workers, elastic
-):
+def test_auto_sends_full_precision_where_that_takes_under_a_tenth_of_the_step(link, compute_s, parameters, workers):
     exchange = ExchangeConditions(link, parameters, workers)
     plain_s = exchange.exchange_s(PLAIN)
-    chosen = choose(exchange, compute_s, elastic=elastic).method
+    chosen = choose(exchange, compute_s).method
     assert (chosen == PLAIN) == (plain_s <= MAX_EXPOSED * (compute_s + plain_s))
 
 
 @given(link=ring_links, **training)
-def test_auto_hides_the_link_or_says_that_it_cannot(link, compute_s, parameters, workers, elastic):
+def test_auto_hides_the_link_or_says_that_it_cannot(link, compute_s, parameters, workers):
     exchange = ExchangeConditions(link, parameters, workers)
-    choice = choose(exchange, compute_s, elastic=elastic)
+    choice = choose(exchange, compute_s)
     exposed_s = exchange.exposed_s(choice.method, compute_s)
     if "No setting hides" in choice.reason:
         assert (choice.method.interval, choice.method.wire_format) == (MAX_INTERVAL, "int2")
@@ -238,11 +224,11 @@ def test_local_steps_in_use_stay_when_measurements_of_the_link_vary(noise, mbit_
 
 
 @given(link=ring_links, other=ring_links, **training)
-def test_local_steps_in_use_never_lose_much_more_than_the_best(link, other, compute_s, parameters, workers, elastic):
-    present = choose(ExchangeConditions(other, parameters, workers), compute_s, elastic=elastic).method
+def test_local_steps_in_use_never_lose_much_more_than_the_best(link, other, compute_s, parameters, workers):
+    present = choose(ExchangeConditions(other, parameters, workers), compute_s).method
     exchange = ExchangeConditions(link, parameters, workers)
-    best = choose(exchange, compute_s, elastic=elastic).method
-    kept = choose(exchange, compute_s, elastic=elastic, present=present).method
+    best = choose(exchange, compute_s).method
+    kept = choose(exchange, compute_s, present=present).method
     assert kept in (present, best)
     if kept != best:
         assert kept.name == best.name == "local"
@@ -250,15 +236,15 @@ def test_local_steps_in_use_never_lose_much_more_than_the_best(link, other, comp
 
 
 @given(link=ring_links, **training)
-def test_the_bandwidth_that_auto_asks_for_is_hidden(link, compute_s, parameters, workers, elastic):
+def test_the_bandwidth_that_auto_asks_for_is_hidden(link, compute_s, parameters, workers):
     exchange = ExchangeConditions(link, parameters, workers)
-    choice = choose(exchange, compute_s, elastic=elastic)
+    choice = choose(exchange, compute_s)
     if "No setting hides" in choice.reason:
         needed = exchange.hiding_bits_per_s(choice.method, compute_s)
         assert needed > link.bits_per_s
         if math.isfinite(needed):
             faster = replace(exchange, link=replace(link, bits_per_s=1.001 * needed))
-            assert "No setting hides" not in choose(faster, compute_s, elastic=elastic).reason
+            assert "No setting hides" not in choose(faster, compute_s).reason
 
 
 @pytest.mark.parametrize("latency_s", [1e-4, 0.1])
@@ -271,14 +257,6 @@ def test_two_h200_at_100_mbit_per_s_send_a_400th_of_plain_and_eight_hardly_more(
         sent[workers] = sent_bytes(PARAMETERS, method.wire_format, workers) / method.interval
     assert sent[2] <= sent_bytes(PARAMETERS, "fp32", 2) / 400
     assert sent[8] <= 1.8 * sent[2]
-
-
-def test_an_elastic_world_gets_a_method_without_overlap():
-    exchange = ExchangeConditions(RingLink(1e8), PARAMETERS, workers=2)
-    static, elastic = (choose(exchange, 2.0, elastic=elastic).method for elastic in (False, True))
-    assert static.overlap
-    assert not elastic.overlap
-    assert elastic.bits_per_step < static.bits_per_step, "its steps wait for the exchange"
 
 
 def test_methods_are_made_by_their_names_in_the_settings():

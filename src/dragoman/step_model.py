@@ -107,11 +107,10 @@ def exchange_method(
     wire_format: str = "bf16",
     overlap: int = 1,
     rank: int = DEFAULT_RANK,
-    elastic: bool = False,
 ) -> ExchangeMethod:
-    """A method by its name in the settings. In an elastic world the local method does not overlap."""
+    """A method by its name in the settings."""
     if name == "local":
-        return ExchangeMethod(name, interval, wire_format, overlap=0 if elastic else overlap)
+        return ExchangeMethod(name, interval, wire_format, overlap)
     if name == "powersgd":
         return ExchangeMethod(name, rank=rank)
     return ExchangeMethod(name, wire_format="bf16" if name == "bf16" else "fp32")
@@ -147,10 +146,7 @@ class ExchangeConditions:
         return max(0.0, part_s / method.overlap - behind_s)
 
     def hides(self, method: ExchangeMethod, behind_s: float) -> bool:
-        """Whether steps hardly wait for the exchange, even if it takes somewhat longer than expected."""
-        if not method.overlap:
-            exposed_s = self.exposed_s(method, behind_s)
-            return exposed_s <= MAX_EXPOSED * (behind_s + exposed_s)
+        """Whether steps hardly wait for an overlapped exchange, even if it takes somewhat longer than expected."""
         return (
             OVERLAP_MARGIN * self.transfer_s(method) <= method.interval * behind_s
             and self.latency_s(method) <= LATENCY_SHARE * method.overlap * behind_s
@@ -158,13 +154,10 @@ class ExchangeConditions:
 
     def hiding_bits_per_s(self, method: ExchangeMethod, behind_s: float) -> float:
         """Bandwidth at which a local method would hide the exchange; infinite if the latency is too long for it."""
+        if self.latency_s(method) > LATENCY_SHARE * method.overlap * behind_s:
+            return math.inf
         transfer_bits = self.transfer_s(method) * self.link.bits_per_s
-        if method.overlap:
-            fits = self.latency_s(method) <= LATENCY_SHARE * method.overlap * behind_s
-            available_s = method.interval * behind_s / OVERLAP_MARGIN if fits else 0.0
-        else:
-            available_s = method.interval * behind_s * MAX_EXPOSED / (1 - MAX_EXPOSED) - self.latency_s(method)
-        return transfer_bits / available_s if available_s > 0 else math.inf
+        return transfer_bits / (method.interval * behind_s / OVERLAP_MARGIN)
 
     def latency_s(self, method: ExchangeMethod) -> float:
         """Time of the messages of an exchange, or of an overlapped part of it, if they were empty."""
@@ -210,8 +203,6 @@ class StepConditions:
     """Shapes of the weight matrices. Only PowerSGD needs them."""
     machines: int = 0
     """Number of machines; 0 is one per worker."""
-    elastic: bool = False
-    """Whether machines may be lost and come back. No method overlaps then."""
 
     @property
     def workers(self) -> int:
@@ -242,13 +233,13 @@ class StepConditions:
         """The same with another method, at its default interval, wire format and rank; `auto` chooses them."""
         if name == AUTO:
             return replace(self, method=self.chosen().method)
-        return replace(self, method=exchange_method(name, elastic=self.elastic))
+        return replace(self, method=exchange_method(name))
 
     def chosen(self) -> "ExchangeChoice":
         """The method that `auto` chooses under these conditions."""
         if self.single_machine:
             return ExchangeChoice(PLAIN, "all workers are on one machine")
-        return choose(self.exchange, self.compute_s, elastic=self.elastic)
+        return choose(self.exchange, self.compute_s)
 
     def with_bandwidth(self, bits_per_s: float) -> "StepConditions":
         return replace(self, link=replace(self.link, bits_per_s=bits_per_s))
@@ -329,7 +320,7 @@ def local_settings() -> Iterator[ExchangeMethod]:
 
 
 def choose(
-    conditions: ExchangeConditions, compute_s: float, *, elastic: bool = False, present: ExchangeMethod | None = None
+    conditions: ExchangeConditions, compute_s: float, *, present: ExchangeMethod | None = None
 ) -> ExchangeChoice:
     """The least lossy method that hides the link: exposed communication stays under a tenth of the step.
 
@@ -345,7 +336,7 @@ def choose(
         return ExchangeChoice(PLAIN, f"{measured}: no compression is needed")
     if bf16_s <= MAX_EXPOSED * (compute_s + bf16_s):
         return ExchangeChoice(BF16, f"{measured}: in bfloat16 it takes {_rounded(bf16_s)} s, under a tenth of the step")
-    candidates = [_overlapped(method, conditions, compute_s, elastic=elastic) for method in local_settings()]
+    candidates = [_overlapped(method, conditions, compute_s) for method in local_settings()]
     method = next((each for each in candidates if conditions.hides(each, compute_s)), candidates[-1])
     is_hidden = conditions.hides(method, compute_s)
     if is_hidden and present is not None and _is_about_as_good(present, method, conditions, compute_s):
@@ -387,11 +378,7 @@ def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
-def _overlapped(
-    method: ExchangeMethod, conditions: ExchangeConditions, compute_s: float, *, elastic: bool
-) -> ExchangeMethod:
-    """The method with as many steps of overlap as the latency of the link needs. Elastic worlds have none."""
-    if elastic:
-        return method
+def _overlapped(method: ExchangeMethod, conditions: ExchangeConditions, compute_s: float) -> ExchangeMethod:
+    """The method with as many steps of overlap as the latency of the link needs."""
     steps = math.ceil(conditions.latency_s(replace(method, overlap=1)) / (LATENCY_SHARE * compute_s))
     return replace(method, overlap=min(steps, method.interval))

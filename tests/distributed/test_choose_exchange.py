@@ -18,7 +18,6 @@ def test_a_method_in_the_settings_is_used_with_its_options():
     assert (bf16.method, bf16.reason) == (ExchangeMethod("bf16", wire_format="bf16"), "as set")
     local = from_settings(ExchangeSettings(method="local", every=9, wire_format="int8"))
     assert local.method == ExchangeMethod("local", 9, "int8", overlap=1)
-    assert not from_settings(ExchangeSettings(method="local"), elastic=True).method.overlap
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
@@ -14,6 +14,7 @@ from dragoman.distributed.elastic_cluster import SILENCE_S, ElasticCluster, Part
 from dragoman.distributed.process_group import WorkersLateError, WorkersLostError
 
 from .lighthouse_process import Lighthouse
+from .test_heartbeat import wait_until
 from .thread_workers import short_timeout, wait_for_closed_groups
 
 T = TypeVar("T")
@@ -73,6 +74,9 @@ class Workers:
     def run(self, work: Callable[[ElasticCluster], T], workers: Sequence[int] | None = None) -> list[T]:
         clusters = [self.present[worker] for worker in workers or sorted(self.present)]
         return [done.result(TIMEOUT_S) for done in [self._pool.submit(work, cluster) for cluster in clusters]]
+
+    def submit(self, work: Callable[[ElasticCluster], T], worker: int) -> "Future[T]":
+        return self._pool.submit(work, self.present[worker])
 
     def form_world(self, *workers: int) -> None:
         """Refresh these workers, despite losses, until each is in a world of just them."""
@@ -206,11 +210,37 @@ def test_a_frozen_worker_rejoins_the_others(workers):
     assert workers.run(count_workers) == [3, 3, 3]
 
 
+def test_workers_of_a_world_know_of_others_that_wait_until_they_can_join(workers):
+    workers.start(0, 1)
+    workers.form_world(0, 1)
+    assert workers.run(look, [0, 1]) == [False, False]
+    workers.start(2)
+    joined = workers.submit(lambda worker: worker.refresh(), 2)
+
+    def wait_for_newcomers(worker: ElasticCluster) -> None:
+        wait_until(lambda: worker.has_newcomers)
+
+    workers.run(wait_for_newcomers, [0, 1])
+    assert not joined.done(), "the others only look, and stay in their world"
+    workers.run(lambda worker: worker.refresh(), [0, 1])
+    assert joined.result(TIMEOUT_S)
+    assert workers.run(count_workers) == [3, 3, 3]
+    assert workers.run(look, [0, 1, 2]) == [False, False, False]
+
+
+def look(worker: ElasticCluster) -> bool:
+    """Whether a worker knows of newcomers after it has looked for them."""
+    wait_until(lambda: worker.has_newcomers or worker._look is not None)
+    wait_until(lambda: worker.has_newcomers or worker._look is None)
+    return worker.has_newcomers
+
+
 def test_workers_in_time_continue_without_a_late_one_which_joins_them_later(workers):
     workers.start(0, 1, 2)
     workers.form_world(0, 1, 2)
 
     def late_workers(worker: ElasticCluster) -> list[str]:
+        worker.arrive()
         with pytest.raises(WorkersLateError) as raised:
             worker.wait_for_quorum(0.6, 0.0)
         worker.leave_world(raised.value)
@@ -222,14 +252,12 @@ def test_workers_in_time_continue_without_a_late_one_which_joins_them_later(work
     assert workers.present[2].heartbeat.left_behind
     assert workers.run(late_workers, [2]) == [late]
     workers.form_world(0, 1, 2)
-    assert workers.run(lambda worker: worker.wait_for_quorum(0.6, TIMEOUT_S)) == [None] * 3
 
+    def wait_for_all(worker: ElasticCluster) -> None:
+        worker.arrive()
+        worker.wait_for_quorum(0.6, TIMEOUT_S)
 
-def test_without_a_quorum_all_wait_in_the_collective(workers):
-    workers.start(0, 1, 2)
-    workers.form_world(0, 1, 2)
-    assert workers.run(lambda worker: worker.wait_for_quorum(1.0, 0.0), [0]) == [None]
-    assert workers.run(count_workers) == [3, 3, 3]
+    assert workers.run(wait_for_all) == [None] * 3
 
 
 def test_bytes_sent_in_earlier_worlds_are_counted(workers):

@@ -87,13 +87,24 @@ def test_a_worker_that_leaves_is_not_the_cause_of_a_failure(pair):
 
 def test_a_peer_that_has_not_arrived_at_a_synchronisation_is_late(pair):
     one, other = pair
-    assert one.late() == []
+    assert one.late() == one.awaited() == []
     one.arrive()
-    assert one.late() == ["other"]
+    assert one.late() == one.awaited() == ["other"]
     wait_until(lambda: other.late() == [] and other._peers["one"].arrivals == 1)
     other.arrive()
-    wait_until(lambda: one.late() == [])
+    wait_until(lambda: one.late() == one.awaited() == [])
     assert not one.gave_up
+
+
+def test_a_worker_does_not_wait_for_peers_where_it_has_not_arrived_itself(pair):
+    one, other = pair
+    other.arrive()
+    wait_until(lambda: one._peers["other"].arrivals == 1)
+    assert one.awaited() == []
+    one.arrive()
+    other.arrive()
+    wait_until(lambda: one._peers["other"].arrivals == 2)
+    assert one.awaited() == []
 
 
 def test_a_worker_that_others_no_longer_wait_for_is_left_behind_until_it_leaves(pair):

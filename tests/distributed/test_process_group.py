@@ -191,6 +191,7 @@ def test_all_workers_leave_although_they_disagree_on_who_was_in_time():
     given_up = threading.Event()
 
     def synchronize(cluster: ThreadCluster) -> None:
+        cluster.arrive()
         # Worker 1 has more patience, and may begin the collective.
         cluster.wait_for_quorum(0.6, 0.0 if cluster.rank == 0 else 1e6)
         cluster.all_reduce(torch.ones(1))
@@ -211,4 +212,8 @@ def test_all_workers_leave_although_they_disagree_on_who_was_in_time():
 
 
 def test_a_quorum_of_all_workers_has_no_grace_period(workers):
-    assert workers(lambda cluster: cluster.wait_for_quorum(1.0, 0.0)) == [None] * 3
+    def synchronize(cluster: ThreadCluster) -> None:
+        cluster.arrive()
+        cluster.wait_for_quorum(1.0, 0.0)
+
+    assert workers(synchronize) == [None] * 3

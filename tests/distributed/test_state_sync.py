@@ -1,5 +1,5 @@
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from dragoman.distributed import state_sync
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.interface import UnmergedSteps
 from dragoman.distributed.state_sync import (
+    Origin,
     ReplicaProgress,
     broadcast_state,
     compare_progress,
@@ -60,12 +61,30 @@ def test_each_world_has_its_own_history(workers):
 
 def test_progress_is_known_to_all_workers_as_it_is(workers):
     known = [
-        ReplicaProgress(5, False, "x", UnmergedSteps(2, 100, 900), {"c": ("x", 3)}),
-        ReplicaProgress(5, True, "y", absent={"d": ("w", 0)}),
+        ReplicaProgress(5, False, "x", UnmergedSteps(2, 100, 900, 2, 1), {"c": Origin("x", 3, 0)}, [0.25, 0.75]),
+        ReplicaProgress(5, True, "y", absent={"d": Origin("w", 0, 7)}),
         ReplicaProgress(3, True, "x"),
     ]
     for _, gathered, _ in workers(lambda cluster: compare_progress(cluster, known[cluster.rank])):
         assert gathered == known
+        assert gathered[0].shares == [0.25, 0.75]
+
+
+@given(steps=st.integers(0, 9), fragments=st.integers(0, 9), other_steps=st.integers(0, 9), other=st.integers(0, 9))
+def test_workers_that_are_behind_are_those_that_lack_steps_or_fragments_of_the_same_interval(
+    steps, fragments, other_steps, other
+):
+    one, two = (
+        ReplicaProgress(7 + taken, False, "x", UnmergedSteps(taken, taken, 9, taken, averaged if taken else 0))
+        for taken, averaged in ((steps, fragments), (other_steps, other))
+    )
+    behind, ahead = sorted([one, two], key=lambda each: each.order)
+    assert ahead.order >= behind.order
+    both_local = behind.unmerged.steps > 0 and ahead.unmerged.steps > 0
+    assert behind.is_behind(ahead) == (both_local and behind != ahead)
+    assert behind.merges_with(ahead) == (both_local and not behind.is_behind(ahead))
+    assert not replace(behind, history="y").is_behind(ahead)
+    assert not replace(behind, step=behind.step + 1).is_behind(ahead), "another synchronisation"
 
 
 EVERY = 4
@@ -77,7 +96,7 @@ def test_late_workers_are_merged_by_their_part_of_the_batches_and_the_others_by_
     """Some workers continue from a common synchronisation, and the late ones meet them one interval later."""
     names, batch_tokens = [f"worker {rank}" for rank in range(len(shares))], sum(shares)
     arrived = [
-        ReplicaProgress(EVERY, False, "first world", UnmergedSteps(EVERY, max(1, tokens), batch_tokens))
+        ReplicaProgress(EVERY, False, "first world", UnmergedSteps(EVERY, max(1, tokens), batch_tokens, EVERY))
         for tokens in shares
     ]
     weights = merge_weights(arrived[:in_time], arrived[0], [])
@@ -95,8 +114,8 @@ def test_late_workers_are_merged_by_their_part_of_the_batches_and_the_others_by_
 @pytest.mark.parametrize(
     "late",
     [
-        ReplicaProgress(8, False, "first", UnmergedSteps(4, 10, 30)),  # Averaged with the others, before it failed.
-        ReplicaProgress(4, False, "another", UnmergedSteps(4, 10, 30)),  # It continued in another world.
+        ReplicaProgress(8, False, "first", UnmergedSteps(4, 10, 30, 4)),  # Averaged with the others, before it failed.
+        ReplicaProgress(4, False, "another", UnmergedSteps(4, 10, 30, 4)),  # It continued in another world.
         ReplicaProgress(4, True, "first"),  # It has no steps of its own.
     ],
 )

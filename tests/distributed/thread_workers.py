@@ -20,12 +20,13 @@ T = TypeVar("T")
 
 @contextmanager
 def short_timeout() -> Iterator[None]:
-    """Groups formed meanwhile have a short timeout.
+    """Groups formed meanwhile have a short timeout, and are closed soon after they were abandoned.
 
     All workers belong to one process, which closes their groups one by one: the first waits for the others.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_group, "TIMEOUT", timedelta(seconds=10))
+        patch.setattr(process_group, "CLOSE_S", 3.0)
         yield
 
 
@@ -52,6 +53,10 @@ class ThreadCluster(Cluster):
         store = TCPStore("127.0.0.1", port, is_master=False)
         rank = members.index(self.member)
         self._group = WorkerProcessGroup(world, store, rank, members, self.device, self.heartbeat, self._report_stall)
+
+    def arrive(self) -> None:
+        assert self._group is not None
+        self._group.arrive()
 
     def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
         assert self._group is not None

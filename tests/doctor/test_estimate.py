@@ -89,11 +89,6 @@ def test_a_much_slower_machine_is_named():
     assert any(sentence.startswith("b computes 33% as fast as a") for sentence in found.limits)
 
 
-def test_local_steps_of_an_elastic_run_are_estimated_without_overlap():
-    remedies = estimate(replace(SLOW_LINK, elastic=True), HOSTS, "The link", BUDGET).remedies
-    assert "exchange.method=auto: 0.97 s per step" in remedies
-
-
 def test_more_machines_cost_more_per_hour():
     assert BUDGET.scaled(2).per_hour == 28
     assert Budget(1, None, "USD").scaled(2).per_hour is None

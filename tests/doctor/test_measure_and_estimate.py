@@ -48,8 +48,8 @@ def test_auto_is_predicted_with_the_method_that_training_would_choose():
 
 def test_a_method_that_is_set_is_predicted_with_its_options():
     options = ("exchange.method=local", "exchange.every=40", "exchange.wire_format=int8")
-    method = step_conditions(FOUND, MACHINES, settings_with(*options), elastic=True).method
-    assert (method.interval, method.wire_format, method.overlap) == (40, "int8", 0)
+    method = step_conditions(FOUND, MACHINES, settings_with(*options)).method
+    assert (method.interval, method.wire_format, method.overlap) == (40, "int8", 1)
     assert step_conditions(FOUND, MACHINES, settings_with("exchange.method=powersgd")).method.rank == 8
 
 

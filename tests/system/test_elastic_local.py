@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from dragoman.corpus.dataset import DataSet
-from dragoman.events import ReplicasDrifted, StepDone, WorkersLost
+from dragoman.events import ReplicasDrifted, StepDone, WorkersLost, WorldChanged
 from dragoman.run_folder import RunFolder
 
 from ..processes import wait_for_steps
@@ -19,10 +19,10 @@ from ..small import TINY
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
-EVERY, STEPS = 400, 1200
+EVERY, STEPS = 400, 2000
 SETTINGS = (
-    "exchange.method=local", f"exchange.every={EVERY}", f"training.steps={STEPS}", f"evaluation.every={STEPS}",
-    f"checkpoint.every={STEPS}", "evaluation.bleu=false",
+    "exchange.method=local", f"exchange.every={EVERY}", "exchange.overlap=4", "exchange.wire_format=int8",
+    f"training.steps={STEPS}", f"evaluation.every={STEPS}", f"checkpoint.every={STEPS}", "evaluation.bleu=false",
 )  # fmt: skip
 
 
@@ -72,6 +72,11 @@ def test_only_lost_workers_lose_steps_and_none_is_repeated(run: RunFolder):
         }
     assert incomplete <= lost
     assert len(lost) < 3
+
+
+def test_the_lost_worker_joins_the_others_before_the_end(run: RunFolder):
+    worlds = [event for worker in range(3) for event in run.events(worker) if isinstance(event, WorldChanged)]
+    assert any(len(event.workers) == 3 and event.step < STEPS for event in worlds)
 
 
 def test_all_have_the_same_weights_at_the_end(run: RunFolder):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dragoman.batching.data_loader import BatchStream, DataLoader
+from dragoman.batching.data_loader import BatchStream, DataLoader, WorkerBatch
 from dragoman.corpus.dataset import DataSet
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.cluster import Cluster
@@ -78,8 +78,19 @@ class Member:
             StepLog(cluster, timer.take, record),
             timer,
             record,
+            take_step=self.take_step,
             on_new_world=lambda workers: self.worlds.append(list(workers)),
         )
+        self.taken: list[WorkerBatch] = []
+        """Batches of the steps that this worker took to follow others."""
+
+    def take_step(self) -> None:
+        batch, exchange = next(self.batches), self.replica.exchange
+        exchange.all_reduce(
+            StepStats(torch.zeros(2), batch.worker_target_tokens, [0.0, 0.0], [0.0, 0.0]), batch.target_tokens
+        )
+        self.replica.state = replace(self.replica.state, step=self.replica.state.step + 1, position=batch.next_position)
+        self.taken.append(batch)
 
     def set_step(self, step: int) -> None:
         """Pretend that this worker has trained up to a step."""
@@ -344,6 +355,8 @@ def test_a_change_that_is_not_finite_is_not_merged_by_a_worker_of_another_histor
         member.set_step(3)
         member.membership.sync()
         take_local_steps(member, 5 - cluster.rank, float("nan") if cluster.rank else 1.0, 100)
+        if cluster.rank:
+            member.membership._catch_up.restart("another history")
         member.membership.sync()
 
     for member in run_members(data, tmp_path, work, "a", "b", settings=tiny(*LOCAL)):

@@ -55,7 +55,6 @@ def doctor(
     quick: Annotated[
         bool, typer.Option("--quick", help="A rough estimate in a few seconds: few steps, and not compiled.")
     ] = False,
-    elastic: Annotated[bool, typer.Option("--elastic", help="Estimate for launch --elastic.")] = False,
     what_if: Annotated[
         list[str] | None,
         typer.Option("--what-if", help="Estimate for other conditions too: link=1gbit,hosts=4,exchange=bf16"),
@@ -100,7 +99,7 @@ def doctor(
     if console.is_terminal and not as_json:
         console.print("[dim]Training for a few seconds; a GPU compiles the model first.[/dim]\n", highlight=False)
     request = benchmark_request(open_data(data) if data else None, recipe, overrides, quick=quick)
-    found = assess(parse_hosts(hosts), request, settings, SshClient(ssh_config, python), what_if or [], elastic=elastic)
+    found = assess(parse_hosts(hosts), request, settings, SshClient(ssh_config, python), what_if or [])
     if as_json:
         print_json(_as_json(found))
     else:

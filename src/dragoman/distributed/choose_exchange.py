@@ -59,7 +59,7 @@ def decide(
     is the method in use, the same for all of them.
     """
     if settings.method != "auto":
-        return from_settings(settings, elastic=cluster.survives_losses)
+        return from_settings(settings)
     if cluster.machines == 1:
         return ExchangeChoice(PLAIN, "all workers are on one machine")
     times, links = zip(*cluster.all_gather_json((compute_s, known and vars(known))), strict=True)
@@ -70,12 +70,12 @@ def decide(
     measured_s = max(cluster.all_gather_json(time.perf_counter() - started_at_s))
     count = sum(parameter.numel() for parameter in parameters)
     conditions = ExchangeConditions(link, count, cluster.world_size)
-    choice = choose(conditions, slowest_s, elastic=cluster.survives_losses, present=present)
+    choice = choose(conditions, slowest_s, present=present)
     review_s = max(REVIEW_S, (conditions.exchange_s(choice.method) + measured_s) / MAX_REVIEW_SHARE)
     return replace(choice, review_every=math.ceil(review_s / slowest_s), link=link)
 
 
-def from_settings(settings: ExchangeSettings, *, elastic: bool = False) -> ExchangeChoice:
+def from_settings(settings: ExchangeSettings) -> ExchangeChoice:
     """The method that the settings name."""
     method = exchange_method(
         settings.method,
@@ -83,7 +83,6 @@ def from_settings(settings: ExchangeSettings, *, elastic: bool = False) -> Excha
         wire_format=settings.wire_format,
         overlap=settings.overlap,
         rank=settings.powersgd_rank,
-        elastic=elastic,
     )
     return ExchangeChoice(method, "as set")
 
@@ -94,7 +93,6 @@ def build(
     """The implementation of a choice."""
     method = choice.method
     if method.name == "local":
-        # In an elastic world all weights are synchronised at once, so that a lost worker never holds a part of them.
         return LocalSteps(
             cluster,
             parameters,

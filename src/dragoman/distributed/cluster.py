@@ -111,8 +111,21 @@ class Cluster:
         """Leave the present world after a loss; the next `refresh` forms another. A static world raises."""
         raise lost
 
+    @property
+    def has_newcomers(self) -> bool:
+        """True if workers wait until they can join: between synchronisations, when `refresh` cannot be called."""
+        return False
+
+    def arrive(self) -> None:
+        """Report to the others that this worker is at a synchronisation. Only an elastic world needs it."""
+
     def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
-        """Before a synchronisation: wait for the others. An elastic world continues without late ones (raises)."""
+        """Wait for the others where this worker has arrived. An elastic world continues without late ones (raises)."""
+
+    @property
+    def collectives(self) -> "Collectives":
+        """Those of the present world. A thread keeps them, so that it never takes part in those of a later world."""
+        return self._group or self
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Sum over all workers, in place; the same bits on each of them."""
@@ -164,6 +177,10 @@ class Cluster:
     def _report_stall(self, peers: Sequence[tuple[Member, str]]) -> None:
         """Report the workers that are not waiting themselves. If all are, the network stalls, and all are reported."""
         self.on_stall([(member, activity) for member, activity in peers if "waiting" not in activity] or peers)
+
+
+Collectives = WorkerProcessGroup | Cluster
+"""Operations of all workers of one world."""
 
 
 class StaticCluster(Cluster):

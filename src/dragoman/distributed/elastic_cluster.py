@@ -18,8 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -49,6 +49,8 @@ CONNECT_TIMEOUT = timedelta(seconds=1)
 QUORUM_TIMEOUT = timedelta(seconds=10)
 STORE_S = 3.0
 """Time to reach the store of a new world: its worker has just asked for the quorum."""
+LOOK_S = 0.5
+"""Time between two looks for workers that wait until they can join."""
 ASSEMBLY_S = 30.0
 """Time that newly started workers wait for the other workers of the run."""
 
@@ -84,9 +86,26 @@ class ElasticCluster(Cluster):
         """Groups that this worker has left after a loss. Part of the key, so that the next group has another one."""
         self._started_at = 0.0
         self._requests = ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorum")
+        self._look: Future[Quorum | None] | None = None
+        self._looked_at = 0.0
+        self._has_newcomers = False
+
+    @property
+    def has_newcomers(self) -> bool:
+        """Asks for the quorum in the background from time to time, without leaving the present world for another."""
+        if self._look is not None and self._look.done():
+            quorum, self._look, self._looked_at = self._look.result(), None, time.monotonic()
+            present = (quorum and self._find_participants(quorum)) or []
+            self._has_newcomers = any(each.member not in self.members for each in present)
+        is_due = self._look is None and not self._has_newcomers and time.monotonic() - self._looked_at > LOOK_S
+        if is_due and (lighthouse := self._choose_lighthouse()) is not None:
+            own = replace(self._participant(), is_ready=False)
+            self._look = self._requests.submit(lighthouse.quorum, own.sign(self._secret))
+        return self._has_newcomers
 
     def refresh(self) -> bool:
         """Ask for the quorum, and connect to its workers if it has changed. Waits until a lighthouse answers."""
+        self._stop_looking()
         if not self._lighthouses:
             # Not earlier: a quorum waits for workers that send heartbeats and are not ready to join.
             self._started_at = time.monotonic()
@@ -99,6 +118,9 @@ class ElasticCluster(Cluster):
                 time.sleep(START_POLL_S)
                 continue
             if self._group is None and self._should_wait(present):
+                time.sleep(POLL_S)
+                continue
+            if not all(each.is_ready for each in present):
                 time.sleep(POLL_S)
                 continue
             key = _quorum_key(present)
@@ -118,8 +140,12 @@ class ElasticCluster(Cluster):
     def is_main(self) -> bool:
         return self._group is not None and self.rank == 0
 
+    def arrive(self) -> None:
+        if self._group is not None:
+            self._group.arrive()
+
     def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
-        if self._group is not None and quorum < 1:
+        if self._group is not None:
             self._group.wait_for_quorum(quorum, grace_s)
 
     def leave_world(self, lost: WorkersLostError) -> None:  # noqa: ARG002 (any loss is survived)
@@ -148,18 +174,30 @@ class ElasticCluster(Cluster):
         lighthouse = self._choose_lighthouse()
         if lighthouse is None:
             return None
-        world = tuple(member.name for member in self._group.members) if self._group is not None else ()
-        own = Participant(self._member, self._store_server.port, self._losses, self._fresh, world)
-        answer = self._requests.submit(lighthouse.quorum, own.sign(self._secret))
+        answer = self._requests.submit(lighthouse.quorum, self._participant().sign(self._secret))
         # If the lighthouse stops answering, abandon the request and use the next lighthouse.
         while not answer.done() and self._choose_lighthouse() is lighthouse:
             wait([answer], timeout=POLL_S)
         if not answer.done():
-            self._requests.shutdown(wait=False)
-            self._requests = ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorum")
+            self._abandon_request()
             return None
         quorum = answer.result()
         return None if quorum is None else self._find_participants(quorum)
+
+    def _participant(self) -> "Participant":
+        """This worker, as it describes itself to the others."""
+        world = tuple(member.name for member in self._group.members) if self._group is not None else ()
+        return Participant(self._member, self._store_server.port, self._losses, self._fresh, world)
+
+    def _stop_looking(self) -> None:
+        """The next request is answered together with that of the look, if there is one, and replaces it."""
+        if self._look is not None:
+            self._abandon_request()
+        self._look, self._looked_at, self._has_newcomers = None, time.monotonic(), False
+
+    def _abandon_request(self) -> None:
+        self._requests.shutdown(wait=False)
+        self._requests = ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorum")
 
     def _find_participants(self, quorum: Quorum) -> "list[Participant] | None":
         """The workers of this launch in a quorum, by rank. Other users of a machine can reach its lighthouse."""
@@ -282,6 +320,8 @@ class Participant:
     fresh: bool
     world: tuple[str, ...] = ()
     """Names of the members of the world that it is still in."""
+    is_ready: bool = True
+    """False for a worker that cannot leave its world yet, and only looks for others that wait."""
 
     def sign(self, secret: str) -> dict[str, str]:
         """The description as a lighthouse carries it, with a signature."""

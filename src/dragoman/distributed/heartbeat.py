@@ -119,6 +119,10 @@ class Heartbeat:
         self._gave_up = True
         self._due.set()
 
+    def awaited(self) -> list[str]:
+        """Peers that have not arrived yet where this worker is. Others may already be at the next synchronisation."""
+        return [name for name, peer in self._peers.items() if peer.arrivals < self._arrivals]
+
     def late(self) -> list[str]:
         """Workers that were not in time at a synchronisation that others have arrived at."""
         newest = max([self._arrivals, *(peer.arrivals for peer in self._peers.values())])
@@ -129,6 +133,11 @@ class Heartbeat:
     def gave_up(self) -> bool:
         """True once a worker of the present world no longer waits for late ones: all must leave this world."""
         return self._gave_up or any(peer.gave_up for peer in self._peers.values())
+
+    @property
+    def gave_up_here(self) -> bool:
+        """True if the synchronisation where this worker has arrived does not take place: others do not wait for it."""
+        return self._gave_up or any(peer.gave_up and peer.arrivals <= self._arrivals for peer in self._peers.values())
 
     @property
     def left_behind(self) -> bool:

@@ -102,6 +102,7 @@ class WorkerProcessGroup:
         self._device = device
         self._heartbeat = heartbeat
         self._on_stall = on_stall
+        self._is_abandoned = False
         peers = {
             member.name: (member.address, member.heartbeat_port) for member in members if member is not members[rank]
         }
@@ -175,18 +176,24 @@ class WorkerProcessGroup:
             self.bytes_sent += tensor.numel() * tensor.element_size()
         self._wait_for(self._start(lambda: self._backend.broadcast([tensor], options)))
 
-    def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
-        """Wait until all workers have arrived at a synchronisation. Raise if only the quorum is there in time.
+    def arrive(self) -> None:
+        """Report that this worker is at a synchronisation."""
+        self._heartbeat.arrive()
 
-        A collective that has begun cannot go on without a worker. So workers report before it that they are there. If
-        they disagree on who was in time, those in the collective see others leave, and leave too.
+    def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
+        """Wait until all workers are where this one has arrived. Raise if only the quorum is there in time.
+
+        A collective that has begun cannot go on without a worker. So workers report that they are there, and wait for
+        these reports first. If they disagree on who was in time, those in the collective see others leave, and leave
+        too.
         """
         self._wait_while_alive(QuorumWait(self._heartbeat, self.world_size, quorum, grace_s))
-        if self._heartbeat.gave_up:
+        if self._heartbeat.gave_up_here:
             raise self._workers_lost(LATE)
 
     def abandon(self) -> None:
         """Leave a group that has lost a worker. Its pending operations are left behind."""
+        self._is_abandoned = True
         self._heartbeat.leave()
         _close_later([self._backend])
         # The thread must have the last reference: the one that drops it waits.
@@ -255,6 +262,8 @@ class WorkerProcessGroup:
         """Call `wait` with a time limit until it returns True. Raise if workers are lost meanwhile."""
         started, reported = time.monotonic(), False
         while not wait(HEARTBEAT_INTERVAL_S):
+            if self._is_abandoned:  # A thread of an earlier world: heartbeats are those of a later one.
+                raise WorkersLostError([], CONNECTION_CLOSED)
             if self._heartbeat.missing():
                 raise self._workers_lost(NO_HEARTBEAT)
             if not reported and time.monotonic() - started > STALL_S:

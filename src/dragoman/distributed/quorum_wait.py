@@ -15,10 +15,9 @@ class QuorumWait:
         self._heartbeat, self._grace_s = heartbeat, grace_s
         self._most_late = math.floor((1 - quorum) * world_size + 1e-9)  # 1 - 0.8 is a little less than 0.2.
         self._give_up_at_s = math.inf
-        heartbeat.arrive()
 
     def __call__(self, _limit_s: float) -> bool:
-        late, now = self._heartbeat.late(), time.monotonic()
+        late, now = self._heartbeat.awaited(), time.monotonic()
         if not late:
             return True
         if len(late) <= self._most_late:

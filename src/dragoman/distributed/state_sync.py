@@ -3,8 +3,9 @@
 After every change of the world the workers compare their progress. Where all are at the same step of the same history,
 nothing is sent. Otherwise the worker that is furthest ahead broadcasts its whole state. This serves a newly started
 worker, one that missed the last step, and one that continued alone during a network partition. Workers that have taken
-local steps when another was lost merge them first. So does a worker that was late at a synchronisation: the others have
-continued without it, but know from where it started.
+local steps when another was lost merge them first; those that had noticed the loss earlier follow the others before. So
+does a worker that was late at a synchronisation merge its steps: the others have continued without it, but know from
+where it started.
 """
 
 import hashlib
@@ -27,9 +28,19 @@ CHUNK_BYTES = 1 << 26
 ALIGNMENT = 16
 
 
+class Origin(NamedTuple):
+    """What local steps began from."""
+
+    history: str
+    step: int
+    """In which all weights were synchronised."""
+    fragments: int
+    """Fragments of the weights that were averaged since: the steps before are in these."""
+
+
 @dataclass(frozen=True)
 class ReplicaProgress:
-    """The progress of a worker: compared by step, then by `step_complete`, then by whether its steps are merged."""
+    """The progress of a worker: compared by step, by `step_complete`, by whether its steps are merged, by fragments."""
 
     step: int
     """-1 for a worker without any state."""
@@ -38,27 +49,33 @@ class ReplicaProgress:
     history: str
     """A hash of all earlier states: equal for workers that were together in every world so far."""
     unmerged: UnmergedSteps = field(default_factory=UnmergedSteps)
-    absent: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """Workers whose local steps are not in this state, by name: the history and the step that those began from."""
+    absent: Mapping[str, Origin] = field(default_factory=dict)
+    """Workers whose local steps are not in this state, by name."""
+    shares: Sequence[float] = field(default=(), compare=False)
+    """Of the workers in the world that this one comes from, by rank."""
 
     @classmethod
     def from_json(cls, content: Sequence[Any]) -> "ReplicaProgress":
-        step, step_complete, history, unmerged, absent = content
-        origins = {name: (str(origin), int(since)) for name, (origin, since) in absent.items()}
-        return cls(step, step_complete, history, UnmergedSteps(*unmerged), origins)
+        step, step_complete, history, unmerged, absent, shares = content
+        origins = {name: Origin(*origin) for name, origin in absent.items()}
+        return cls(step, step_complete, history, UnmergedSteps(*unmerged), origins, shares)
 
     @property
-    def order(self) -> tuple[int, bool, bool]:
-        return self.step, self.step_complete, not self.unmerged.steps
+    def order(self) -> tuple[int, bool, bool, int]:
+        return self.step, self.step_complete, not self.unmerged.steps, self.unmerged.fragments
 
     @property
-    def origin(self) -> tuple[str, int]:
-        """The synchronisation that the local steps began from."""
-        return self.history, self.step - self.unmerged.steps
+    def origin(self) -> Origin:
+        return Origin(self.history, self.step - self.unmerged.since, self.unmerged.fragments)
+
+    def is_behind(self, ahead: "ReplicaProgress") -> bool:
+        """True if the one ahead has taken more steps or averaged more fragments since the same synchronisation."""
+        is_common = self.origin[:2] == ahead.origin[:2] and self.unmerged.steps > 0 and ahead.unmerged.steps > 0
+        return is_common and (self.step, self.origin) != (ahead.step, ahead.origin)
 
     def merges_with(self, other: "ReplicaProgress") -> bool:
-        """True if both have local steps since the same synchronisation."""
-        is_common = (self.step, self.history) == (other.step, other.history)
+        """True if both have local steps since the same synchronisation, and none is behind."""
+        is_common = (self.step, self.origin) == (other.step, other.origin)
         return is_common and self.unmerged.steps > 0 and other.unmerged.steps > 0
 
     def merged_with(self, other: "ReplicaProgress") -> "ReplicaProgress":

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 LOSSES = 2
-SCALARS = 5
+SCALARS = 6
 """Single numbers between the two loss sums and the times."""
 ROLLBACK_REQUESTS = LOSSES + 3
 """Place of `StepStats.rollback_requests` in the packed vector."""
@@ -30,6 +30,8 @@ class StepStats:
     event_sync_requests: float = 0.0
     rollback_requests: float = 0.0
     """Workers that have skipped too many steps in a row."""
+    join_requests: float = 0.0
+    """Workers that know of others which wait until they can join."""
     worker_gradient_norm_sq: float = 0.0
     """Squared norm of the workers' own gradients, weighted by their shares; 0 where it was not measured."""
 
@@ -45,13 +47,18 @@ class StepStats:
     def rollback_requested(self) -> bool:
         return self.rollback_requests > 0
 
+    @property
+    def flush_requested(self) -> bool:
+        """True if all weights must be synchronised now: the run stops, rolls back, or others join."""
+        return self.stop_requested or self.rollback_requested or self.join_requests > 0
+
     def straggler_s(self, rank: int) -> float:
         """Time that a worker waited for the last one to be ready."""
         return max(self.ready_s) - self.ready_s[rank]
 
     def pack(self) -> Tensor:
         """One vector that can be summed over workers, on the device of the losses."""
-        requests = [self.stop_requests, self.event_sync_requests, self.rollback_requests]
+        requests = [self.stop_requests, self.event_sync_requests, self.rollback_requests, self.join_requests]
         scalars = [self.target_tokens, *requests, self.worker_gradient_norm_sq]
         numbers = torch.tensor([*scalars, *self.compute_s, *self.ready_s], dtype=self.losses.dtype)
         if self.losses.is_cuda:  # From pageable memory, the copy would wait for all work of the device.
@@ -61,7 +68,7 @@ class StepStats:
     @classmethod
     def unpack(cls, packed: Tensor) -> "StepStats":
         """The reverse of `pack`. Reads all but the losses, so it waits for the device."""
-        tokens, stops, syncs, rollbacks, norm_sq, *times = packed[LOSSES:].tolist()
+        tokens, stops, syncs, rollbacks, joins, norm_sq, *times = packed[LOSSES:].tolist()
         world_size = len(times) // 2
         return cls(
             losses=packed[:LOSSES],
@@ -71,6 +78,7 @@ class StepStats:
             stop_requests=stops,
             event_sync_requests=syncs,
             rollback_requests=rollbacks,
+            join_requests=joins,
             worker_gradient_norm_sq=norm_sq,
         )
 

@@ -78,16 +78,14 @@ def assess(
     settings: Settings,
     client: SshClient,
     questions: Sequence[str] = (),
-    *,
-    elastic: bool = False,
 ) -> Assessment:
     """Measure the machines, and estimate the run on them and under the conditions of each `--what-if`."""
     for question in questions:
         parse_what_if(question)  # Errors are reported before anything is measured.
     found = measure(machines, request, client)
-    conditions = step_conditions(found, machines, settings, elastic=elastic)
+    conditions = step_conditions(found, machines, settings)
     extremes = [step_conditions(each, machines, settings) for each in (found.at_fastest(), found.at_slowest())]
-    fastest, slowest = (replace(each, method=conditions.method, elastic=elastic) for each in extremes)
+    fastest, slowest = (replace(each, method=conditions.method) for each in extremes)
     budget = _budget(settings, len(machines))
     answers = {}
     for question in questions:
@@ -127,9 +125,7 @@ def find_doubts(found: Measurements, current: Estimate) -> list[str]:
     return doubts
 
 
-def step_conditions(
-    found: Measurements, machines: Sequence[Machine], settings: Settings, *, elastic: bool = False
-) -> StepConditions:
+def step_conditions(found: Measurements, machines: Sequence[Machine], settings: Settings) -> StepConditions:
     """The recipe on the measured machines."""
     benchmarks = list(found.benchmarks.values())
     speeds = tuple(
@@ -149,7 +145,6 @@ def step_conditions(
         balanced=settings.training.shares == "auto",
         matrices=tuple((rows, columns) for rows, columns in benchmarks[0].matrices),
         machines=len(machines),
-        elastic=elastic,
     )
     return replace(conditions, method=_method(conditions, settings))
 
@@ -164,7 +159,6 @@ def _method(conditions: StepConditions, settings: Settings) -> ExchangeMethod:
             wire_format=exchange.wire_format,
             overlap=exchange.overlap,
             rank=exchange.powersgd_rank,
-            elastic=conditions.elastic,
         )
     return conditions.chosen().method
 
@@ -201,7 +195,7 @@ def check_links(
     vocabulary = f"tokenizer.vocabulary_size={report.vocabulary}"
     benchmark = BenchmarkRequest(request.recipe, [*request.overrides, vocabulary], quick=True)
     found = Measurements(benchmark_machines(agents, request.machines, benchmark), links, {})
-    conditions = step_conditions(found, request.machines, settings, elastic=request.elastic)
+    conditions = step_conditions(found, request.machines, settings)
     result = _estimate(found, conditions, _budget(settings, len(hosts)))
     return None if result.sensible else result
 

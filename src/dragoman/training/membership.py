@@ -61,8 +61,10 @@ class Membership:
         timer: StepTimer,
         record: Callable[[Event], None],
         *,
+        take_step: Callable[[], None],
         on_new_world: Callable[[Sequence[str]], None],
     ) -> None:
+        """`take_step` computes the next batch, and updates the weights, without a synchronisation."""
         self._settings = settings
         self._fingerprint = fingerprint
         self._cluster = cluster
@@ -73,13 +75,16 @@ class Membership:
         self._step_log = step_log
         self._timer = timer
         self._record = record
+        self._take_step = take_step
         self._on_new_world = on_new_world
         self.storage: list[int] = [0]
         """For each rank, the lowest rank that writes to the same file system."""
         self._checkpoint_writers: frozenset[int] = frozenset()
+        self._rank = 0
+        """Of this worker in the world of the present batches."""
         self._balancer = ShareBalancer([1.0])
         self._exchange = ExchangeSelection(settings.exchange, cluster, replica, timer, self._time_step, record)
-        self._catch_up = CatchUp(cluster, replica, step_log, record)
+        self._catch_up = CatchUp(cluster, replica, step_log, self._take_steps, record)
         cluster.on_stall = self._report_stall
 
     @property
@@ -123,7 +128,7 @@ class Membership:
         cluster, shares = self._cluster, self._settings.training.shares
         if cluster.survives_losses:
             refuse_mismatched(cluster, self._fingerprint, self._replica.state.step)
-        self._catch_up.run(self._catch_up.progress())
+        self._catch_up.run(self._catch_up.progress(self._balancer.shares))
         self._replica.state = self._replica.state.in_world(self._catch_up.history)
         self.storage = find_shared_storage(cluster, self._checkpoints.folder)
         self._checkpoint_writers = choose_checkpoint_writers(self.storage, cluster.members)
@@ -161,7 +166,18 @@ class Membership:
             self._open_batches()
 
     def _open_batches(self) -> None:
-        self._batches.open(self._replica.state.position, self._balancer.shares, self._cluster.rank)
+        self._rank = self._cluster.rank
+        self._batches.open(self._replica.state.position, self._balancer.shares, self._rank)
+
+    def _take_steps(self, last: int, shares: Sequence[float]) -> None:
+        """Take this worker's shares of the steps up to `last` that others have taken in the world that was lost."""
+        self._batches.open(self._replica.state.position, shares, self._rank)
+        while self._replica.state.step < last:
+            self._replica.update_average()  # After the step in which this worker has noticed the loss, as the others.
+            self._take_step()
+        self._batches.close()
+        self._step_log.flush()
+        self._timer.enter("outside")
 
     def recover(self, lost: WorkersLostError) -> None:
         """After a loss: an elastic world continues with the remaining workers, a static one must restart (raises).
@@ -175,6 +191,7 @@ class Membership:
         else:
             self._record(WorkersLost(step=step, workers=workers, reason=lost.reason))
         self._cluster.leave_world(lost)
+        self._replica.exchange.leave_world()
         self._replica.model.zero_grad()
         self._batches.close()
 

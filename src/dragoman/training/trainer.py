@@ -77,17 +77,20 @@ class Trainer:
         self._step_log = StepLog(cluster, self._take_spans, record)
         self._membership = Membership(
             settings, Fingerprint.of(settings, data, start, other_sets), cluster, replica, self._train_step,
-            self._batches, self._checkpoints, self._step_log, timer, record, on_new_world=self._announce_world,
+            self._batches, self._checkpoints, self._step_log, timer, record, take_step=self._take_step,
+            on_new_world=self._announce_world,
         )  # fmt: skip
+        self._stop = StopSignal()
 
     def train(self, stop: StopSignal) -> str:
         """Train from the newest valid checkpoint, or from scratch, to the end. Returns the reason why the run ended."""
+        self._stop = stop
         self._membership.resume()
         reason = None
         try:
             while reason is None:
                 try:
-                    reason = self._advance(stop)
+                    reason = self._advance()
                 except WorkersLostError as lost:
                     self._membership.recover(lost)
                 except Exception as error:
@@ -99,37 +102,48 @@ class Trainer:
         self._end(reason)
         return reason
 
-    def _advance(self, stop: StopSignal) -> str | None:
+    def _advance(self) -> str | None:
         """One step and the work due after it. Returns the reason to end, if there is one."""
-        replica, timer, heartbeat = self._replica, self._timer, self._cluster.heartbeat
+        replica = self._replica
         self._membership.sync()  # The workers of this step, with equal weights, and their shares of the batch.
         stats = None
         if replica.step_complete:  # Otherwise workers were lost after a step, and only the work due after it is left.
-            step = replica.state.step + 1
             if (reason := reason_to_end(replica.state, self._settings)) is not None:
                 return self._finish(reason)
-            timer.enter("data")
-            batch = next(self._batches)
-            timer.enter("compute")
-            heartbeat.activity = f"step {step}, computing"
-            gradients = self._train_step(batch, step)  # Forward, backward, micro-batches.
-            timer.enter("exchange")
-            stats = self._collect_stats(batch, gradients, step, stop)
-            heartbeat.activity = f"step {step}, waiting"
-            stats = replica.exchange.all_reduce(stats, batch.target_tokens)  # Gradients cross machines only here.
-            timer.enter("update")
-            self._update(batch, gradients, stats, step)
-            timer.enter("exchange")
-            too_many_skips = self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps
-            due = self._due_after(step)
-            stats = replica.synchronize(flush=due.needs_equal_weights, rollback=too_many_skips, last=due.last)
-            timer.enter("update")
+            self._take_step()
+            stats = self._synchronize()
+            self._timer.enter("update")
             replica.update_average()
             if stats is not None and stats.rollback_requested:  # By any worker: all roll back together.
                 return None if self._membership.roll_back() else "diverged"
         return self._complete_step(stats)
 
-    def _collect_stats(self, batch: WorkerBatch, gradients: WorkerGradients, step: int, stop: StopSignal) -> StepStats:
+    def _take_step(self) -> None:
+        """Compute the next batch, and update the weights."""
+        timer, heartbeat, step = self._timer, self._cluster.heartbeat, self._replica.state.step + 1
+        timer.enter("data")
+        batch = next(self._batches)
+        timer.enter("compute")
+        heartbeat.activity = f"step {step}, computing"
+        gradients = self._train_step(batch, step)  # Forward, backward, micro-batches.
+        timer.enter("exchange")
+        stats = self._collect_stats(batch, gradients, step)
+        heartbeat.activity = f"step {step}, waiting"
+        stats = self._replica.exchange.all_reduce(stats, batch.target_tokens)  # Gradients cross machines only here.
+        timer.enter("update")
+        self._update(batch, gradients, stats, step)
+
+    def _synchronize(self) -> StepStats | None:
+        """After an update: synchronise, if it is time to, and completely if that was requested or work is due."""
+        self._timer.enter("exchange")
+        replica, due = self._replica, self._due_after(self._replica.state.step)
+        too_many_skips = self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps
+        stats = replica.synchronize(flush=due.needs_equal_weights, rollback=too_many_skips, last=due.last)
+        if stats is not None and stats.flush_requested and not replica.exchange.in_sync:
+            replica.synchronize(flush=True)
+        return stats
+
+    def _collect_stats(self, batch: WorkerBatch, gradients: WorkerGradients, step: int) -> StepStats:
         """This worker's statistics of a step, which are sent together with its gradient."""
         rank, world_size = self._cluster.rank, self._cluster.world_size
         measures_norm = self._membership.averages_gradients and step % NORM_EVERY == 0
@@ -138,8 +152,9 @@ class Trainer:
             target_tokens=batch.worker_target_tokens,
             compute_s=at_rank(self._timer.compute_s, rank, world_size),
             ready_s=at_rank(self._timer.ready_s, rank, world_size),
-            stop_requests=stop.requested,
+            stop_requests=self._stop.requested,
             event_sync_requests=world_size > 1 and self._event_sync.due,
+            join_requests=not self._replica.exchange.in_sync and self._cluster.has_newcomers,
             worker_gradient_norm_sq=self._replica.worker_gradient_norm_sq(batch) if measures_norm else 0.0,
         )
 
@@ -172,8 +187,6 @@ class Trainer:
             self._step_log.flush()
         # A single worker with nothing to do goes on at once: the time in between is part of its steps.
         self._timer.enter("outside" if due.checkpoint or stops or self._cluster.world_size > 1 else "host")
-        if stops and not due.checkpoint:
-            replica.exchange.synchronize(flush=True)
         if due.checkpoint and (drifted := find_drift(self._cluster, replica.weights, replica.state.step)):
             self._record(drifted)
         links = self._evaluate() if due.evaluation and (due.last or not stops) else []

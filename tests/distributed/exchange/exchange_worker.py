@@ -30,7 +30,7 @@ def local_steps(
     wire_format: str = "bf16",
     learning_rate: float = 0.7,
     momentum: float = 0.9,
-    overlap: int = 0,
+    overlap: int = 1,
 ) -> BuildExchange:
     return lambda cluster, parameters: LocalSteps(
         cluster, parameters, every, wire_format, learning_rate, momentum, overlap=overlap

@@ -9,13 +9,17 @@ from dragoman.distributed.step_stats import StepStats
 
 
 class UnmergedSteps(NamedTuple):
-    """Local steps of a worker that the others do not have."""
+    """Local steps of a worker that the others do not have, or only in a part of the weights."""
 
     steps: int = 0
     target_tokens: int = 0
     """Of this worker's shares; at least 1 if there is a step."""
     batch_tokens: int = 0
     """Target tokens of their global batches."""
+    since: int = 0
+    """Steps since all weights were synchronised."""
+    fragments: int = 0
+    """Fragments of the weights that were averaged since."""
 
     @property
     def weight(self) -> float:
@@ -60,6 +64,18 @@ class Exchange(Protocol):
     @property
     def unmerged(self) -> UnmergedSteps:
         """This worker's updates since the last synchronisation."""
+        ...
+
+    def finished_fragment(self) -> dict[str, Tensor]:
+        """What a worker needs to finish the last fragment that this one has finished."""
+        ...
+
+    def finish_fragment(self, finished: Mapping[str, Tensor]) -> None:
+        """Finish a fragment that this worker has sent, and others have finished before a worker was lost."""
+        ...
+
+    def leave_world(self) -> None:
+        """After a loss: forget what was to be sent to the workers of the lost world, but not the local steps."""
         ...
 
     def merge(self, weight: float) -> None:

@@ -1,11 +1,12 @@
 """Local steps (DiLoCo): each worker updates on its own share, and every few steps the weights are synchronised.
 
 The change of the weights since the last synchronisation is averaged and used as the gradient of an outer optimizer with
-Nesterov momentum (DiLoCo, Douillard et al. 2023). With an overlap the weights are split into fragments, and one after
-the other is averaged while the next steps compute: the link is always busy and no worker waits for it (Streaming
-DiLoCo, Douillard et al. 2025). What a worker learns meanwhile is added to the new weights, so that none of it is lost.
+Nesterov momentum (DiLoCo, Douillard et al. 2023). The weights are split into fragments, and one after the other is
+averaged while the next steps compute: the link is always busy and no worker waits for it (Streaming DiLoCo, Douillard
+et al. 2025). What a worker learns meanwhile is added to the new weights, so that none of it is lost.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class LocalSteps:
         quorum: float = 1.0,
         grace_s: float = 0.0,
     ) -> None:
-        """`overlap`: steps during which a fragment is averaged; 0 averages all weights at once, and waits for it.
+        """`every`: steps between two averages of the same fragment; `overlap`: steps during which one is averaged.
 
         `quorum` and `grace_s`: see `WorkerProcessGroup.wait_for_quorum`.
         """
@@ -65,7 +66,7 @@ class LocalSteps:
         self._anchor = flatten(self._parameters)
         """All weights after the last synchronisation of their fragment, equal on all workers."""
         self._momentum = torch.zeros_like(self._anchor)
-        count = -(-every // overlap) if overlap else 1
+        count = -(-every // overlap)
         self._whole = _Fragment(self._parameters, self._anchor, self._momentum, self._make_mean(wire_format))
         self._fragments = [
             _Fragment(tensors, anchor, momentum, self._make_mean(wire_format))
@@ -78,14 +79,16 @@ class LocalSteps:
         self._begin_interval()
 
     def _begin_interval(self) -> None:
-        self._pending: Callable[[], Tensor] | None = None
-        """Waits for the fragment that is being averaged."""
+        self._pending: _SentFragment | None = None
+        """The fragment that is being averaged."""
         self._pending_steps = 0
         """Steps computed since then."""
+        self._finished_fragments = 0
         self._unsent: Tensor | None = None
         """Packed stats of the steps since the last message."""
-        self._steps, self._tokens, self._batch_tokens = 0, 0, 0
-        self._next_fragment = 0
+        self._steps = 0
+        self._recent: deque[tuple[int, int]] = deque(maxlen=len(self._fragments) * self._overlap)
+        """Target tokens of this worker's share and of the batch, in the steps since every fragment was averaged."""
 
     @torch.no_grad()
     def all_reduce(self, stats: StepStats, batch_tokens: int) -> StepStats:
@@ -96,8 +99,7 @@ class LocalSteps:
         packed = stats.pack()
         self._unsent = packed if self._unsent is None else self._unsent + packed
         self._steps += 1
-        self._tokens += int(stats.target_tokens)
-        self._batch_tokens += batch_tokens
+        self._recent.append((int(stats.target_tokens), batch_tokens))
         return stats
 
     @torch.no_grad()
@@ -105,23 +107,27 @@ class LocalSteps:
         if rollback and self._unsent is not None:
             self._unsent[ROLLBACK_REQUESTS] = 1.0
         # After the update, which a GPU then computes while this thread waits.
-        arrived = self._finish_pending() if flush or self._pending_steps >= self._overlap else None
-        if flush or (not self._overlap and self._steps >= self._every):
-            if self._steps:
-                if not last:
-                    self._cluster.wait_for_quorum(self._quorum, self._grace_s)
-                sums = self._start_average(self._whole)()
-                arrived = sums if arrived is None else arrived + sums
-                self._begin_interval()
-        elif self._overlap and self._pending is None:
-            self._pending, self._pending_steps = self._start_average(self._fragments[self._next_fragment]), 0
-            self._next_fragment = (self._next_fragment + 1) % len(self._fragments)
+        waits_for_all = last or self._quorum == 1
+        arrived = None
+        if self._pending is not None and (flush or self._pending_steps >= self._overlap):
+            if not waits_for_all:
+                self._cluster.wait_for_quorum(self._quorum, self._grace_s)
+            arrived = self._finish(self._pending)
+            self._pending = None
+            self._finished_fragments += 1
+        if flush and self._steps:
+            if not waits_for_all:
+                self._cluster.arrive()
+                self._cluster.wait_for_quorum(self._quorum, self._grace_s)
+            sums = self._finish(self._start_average(self._whole))
+            arrived = sums if arrived is None else arrived + sums
+            self._begin_interval()
+        elif not flush and self._pending is None:
+            if not waits_for_all:
+                self._cluster.arrive()
+            fragment = self._fragments[self._finished_fragments % len(self._fragments)]
+            self._pending, self._pending_steps = self._start_average(fragment), 0
         return None if arrived is None else StepStats.unpack(arrived)
-
-    def _finish_pending(self) -> Tensor | None:
-        """Wait for the fragment that is being averaged, if there is one. Returns the stats that came with it."""
-        pending, self._pending = self._pending, None
-        return None if pending is None else pending()
 
     @property
     def in_sync(self) -> bool:
@@ -138,7 +144,29 @@ class LocalSteps:
 
     @property
     def unmerged(self) -> UnmergedSteps:
-        return UnmergedSteps() if self.in_sync else UnmergedSteps(self._steps, max(1, self._tokens), self._batch_tokens)
+        if self.in_sync:
+            return UnmergedSteps()
+        tokens, batch_tokens = map(sum, zip(*self._recent, strict=True))
+        return UnmergedSteps(
+            len(self._recent), max(1, tokens), batch_tokens, since=self._steps, fragments=self._finished_fragments
+        )
+
+    def finished_fragment(self) -> dict[str, Tensor]:
+        fragment = self._fragments[(self._finished_fragments - 1) % len(self._fragments)]
+        factor = torch.tensor(self._factor, dtype=torch.float64)
+        return {"anchor": fragment.anchor, "momentum": fragment.momentum, "learning_rate_factor": factor}
+
+    @torch.no_grad()
+    def finish_fragment(self, finished: Mapping[str, Tensor]) -> None:
+        assert self._pending is not None
+        self._pending.fragment.momentum.copy_(finished["momentum"])
+        self._pending.move_to(finished["anchor"])
+        self._factor = float(finished["learning_rate_factor"])
+        self._pending = None
+        self._finished_fragments += 1
+
+    def leave_world(self) -> None:
+        self._unsent = None
 
     @torch.no_grad()
     def merge(self, weight: float) -> None:
@@ -148,8 +176,8 @@ class LocalSteps:
         unflatten_into(self._anchor, self._parameters)
         self._begin_interval()
 
-    def _start_average(self, fragment: "_Fragment") -> Callable[[], Tensor]:
-        """Start to average the change of a fragment. Call the result to take the outer step."""
+    def _start_average(self, fragment: "_Fragment") -> "_SentFragment":
+        """Start to average the change of a fragment."""
         stats = self._unsent
         self._unsent = None
         if stats is None:
@@ -158,18 +186,16 @@ class LocalSteps:
         delta = fragment.anchor - sent
         message = torch.cat([stats, delta.square().sum().view(1)])
         wait_for_stats = sum_on_host(self._cluster, self._background, self._side_stream, message)
-        wait_for_mean = fragment.mean.start(delta)
+        return _SentFragment(fragment, sent, wait_for_stats, fragment.mean.start(delta))
 
-        def finish() -> Tensor:
-            message = wait_for_stats()
-            mean_delta, norm_sq = wait_for_mean()
-            self._estimate_factor(norm_sq, float(message[-1]) / self._cluster.world_size)
-            fragment.momentum.mul_(self._outer_momentum).add_(mean_delta)
-            fragment.anchor.sub_(self._outer_learning_rate * (mean_delta + self._outer_momentum * fragment.momentum))
-            unflatten_into(fragment.anchor + (flatten(fragment.tensors) - sent), fragment.tensors)
-            return message[:-1]
-
-        return finish
+    def _finish(self, sent: "_SentFragment") -> Tensor:
+        """Wait for the mean, and take the outer step. Returns the stats that came with it."""
+        message = sent.wait_for_stats()
+        mean_delta, norm_sq = sent.wait_for_mean()
+        self._estimate_factor(norm_sq, float(message[-1]) / self._cluster.world_size)
+        momentum = sent.fragment.momentum.mul_(self._outer_momentum).add_(mean_delta)
+        sent.move_to(sent.fragment.anchor - self._outer_learning_rate * (mean_delta + self._outer_momentum * momentum))
+        return message[:-1]
 
     def _make_mean(self, wire_format: str) -> "Mean":
         if self._cluster.world_size > 1 and wire_format in QUANTIZED_BITS:
@@ -245,6 +271,22 @@ class _Fragment:
     mean: Mean
 
 
+@dataclass(frozen=True)
+class _SentFragment:
+    """A fragment that is being averaged."""
+
+    fragment: _Fragment
+    sent: Tensor
+    """Its weights when that began."""
+    wait_for_stats: Callable[[], Tensor]
+    wait_for_mean: Callable[[], tuple[Tensor, float]]
+
+    def move_to(self, anchor: Tensor) -> None:
+        """Continue from a new anchor, with all that this worker has learned meanwhile."""
+        self.fragment.anchor.copy_(anchor)
+        unflatten_into(self.fragment.anchor + (flatten(self.fragment.tensors) - self.sent), self.fragment.tensors)
+
+
 def sum_on_host(
     cluster: Cluster, background: ThreadPoolExecutor, side_stream: SideStream, message: Tensor
 ) -> Callable[[], Tensor]:
@@ -260,9 +302,11 @@ def sum_on_host(
     with side_stream.after_compute(message):
         sent = message.clone()
 
+    world = cluster.collectives
+
     def add() -> Tensor:
         with side_stream.active():
-            total = cluster.all_reduce(side_stream.copy_to(cluster.message_device, sent))
+            total = world.all_reduce(side_stream.copy_to(world.message_device, sent))
             return side_stream.copy_to(torch.device("cpu"), total)
 
     return background.submit(add).result

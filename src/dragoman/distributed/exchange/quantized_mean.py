@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.cluster import Cluster, Collectives
 from dragoman.distributed.exchange.quantized_blocks import BLOCK, dequantize, quantize
 from dragoman.distributed.exchange.side_stream import SideStream
 
@@ -40,7 +40,7 @@ class QuantizedMean:
                 wanted = wanted + self._lost
             message = quantize(wanted, self._bits)
             self._lost = wanted - dequantize(message, part, self._bits)
-        averaged = self._background.submit(self._average, message, part, count)
+        averaged = self._background.submit(self._average, self._cluster.collectives, message, part, count)
 
         def finish() -> tuple[Tensor, float]:
             mean, norm_sq = averaged.result()
@@ -49,17 +49,17 @@ class QuantizedMean:
 
         return finish
 
-    def _average(self, message: Tensor, part: int, count: int) -> tuple[Tensor, float]:
+    def _average(self, world: Collectives, message: Tensor, part: int, count: int) -> tuple[Tensor, float]:
         """The mean of all parts, after both exchanges."""
         with torch.no_grad(), self._side_stream.active():
-            device, message_device = message.device, self._cluster.message_device
-            received = self._cluster.all_to_all_async(self._side_stream.copy_to(message_device, message))()
+            device, message_device = message.device, world.message_device
+            received = world.all_to_all_async(self._side_stream.copy_to(message_device, message))()
             mean = dequantize(self._side_stream.copy_to(device, received), part, self._bits).mean(0)
             if self._lost_by_mean is not None:
                 mean += self._lost_by_mean
             packed = quantize(mean, self._bits)
             self._lost_by_mean = mean - dequantize(packed, part, self._bits)
-            parts = self._cluster.all_gather_async(self._side_stream.copy_to(message_device, packed))()
+            parts = world.all_gather_async(self._side_stream.copy_to(message_device, packed))()
             means = dequantize(self._side_stream.copy_to(device, torch.stack(parts)), part, self._bits)
             mean_of_all = means.flatten()[:count]
             return mean_of_all, float(mean_of_all.square().sum())

@@ -59,6 +59,15 @@ class SynchronousExchange:
     def unmerged(self) -> UnmergedSteps:
         return UnmergedSteps()
 
+    def finished_fragment(self) -> dict[str, Tensor]:
+        return {}
+
+    def finish_fragment(self, finished: Mapping[str, Tensor]) -> None:
+        pass
+
+    def leave_world(self) -> None:
+        self._stats = None
+
     @torch.no_grad()
     def merge(self, weight: float) -> None:  # noqa: ARG002 (it has no change of its own)
         weights = flatten(self._parameters)

@@ -145,7 +145,6 @@ def _step_conditions(history: RunHistory) -> StepConditions | None:
         update_s=fixed_s,
         link=link or TcpLink(LINKS_BITS_PER_S["1 Gbit/s"]),
         method=method,
-        elastic=method.name == "local" and not method.overlap,
     )
 
 
