@@ -1,14 +1,19 @@
 """Estimates of a synthesis before it starts."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from dragoman.errors import DragomanError
 from dragoman.synthesis import synthesis_estimate
-from dragoman.synthesis.synthesis_estimate import SynthesisEstimate, sample_lines
+from dragoman.synthesis.shard_store import ShardStore
+from dragoman.synthesis.synthesis_estimate import FIRST_LINES, SynthesisEstimate, estimate_synthesis, sample_lines
+from dragoman.synthesis.synthesizer import SynthesisRequest
+from dragoman.synthesis.worker_connection import ShardResult, WorkerConnection
 
 from ..command_line import run_command
+from ..synthesis_models import LINES
 
 
 def test_the_sample_is_of_the_whole_text_and_always_the_same(tmp_path: Path) -> None:
@@ -35,7 +40,58 @@ def test_doctor_estimates_a_synthesis_and_writes_nothing(
     assert list(tmp_path.iterdir()) == [text]
 
 
+@pytest.mark.parametrize("backward", [True, False])
+def test_doctor_counts_the_time_of_scores(
+    models: Path, text: Path, monkeypatch: pytest.MonkeyPatch, *, backward: bool
+) -> None:
+    monkeypatch.setattr(synthesis_estimate, "MEASURED_S", 0.0)
+    results = record_results(monkeypatch)
+    option = ["--score-back-with", str(models / "backward")] if backward else []
+    done = run_command("doctor", str(models / "int8"), str(text), *option, "--json")
+    assert done.returncode == 0, done.stderr
+    found, [result] = json.loads(done.stdout), results
+    seconds = result.seconds + result.tokenizing_s
+    assert (0 < result.scoring_s < result.seconds) if backward else result.scoring_s == 0
+    assert found["scoring_share"] == {"localhost": pytest.approx(result.scoring_s / seconds)}
+    assert found["seconds"] == pytest.approx(len(LINES) / FIRST_LINES * seconds)
+
+
+def test_doctor_scores_as_many_pairs_as_the_synthesis_will(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a long text, few lines are scored with the translation of another one."""
+    monkeypatch.setattr(synthesis_estimate, "MEASURED_S", 0.0)
+    results, store = record_results(monkeypatch), ShardStore(tmp_path)
+    for number, repeats in enumerate((1, 1000)):
+        text = tmp_path / "text.en"
+        text.write_text("".join(f"{line}\n" for line in LINES * repeats))
+        request = SynthesisRequest(models / "int8", [text], tmp_path, device="cpu", backward=models / "backward")
+        estimate_synthesis(request)
+        store.write(number, results[-1].content)
+    short, long = (len(store.read_header(number).mismatched_scores) for number in range(2))
+    assert short > FIRST_LINES / 2
+    assert long < FIRST_LINES / 8
+
+
+def test_scores_are_part_of_a_synthesis_only(models: Path) -> None:
+    done = run_command("doctor", "tiny", "--score-back-with", str(models / "backward"))
+    assert done.returncode == 2
+    assert "--score-back-with is for a synthesis: add its model and texts" in done.stderr
+
+
 def test_a_text_without_lines_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(DragomanError, match="has no lines"):
         sample_lines([tmp_path / "empty"], 10)
+
+
+def record_results(monkeypatch: pytest.MonkeyPatch) -> list[ShardResult]:
+    """All results that workers send from now on."""
+    results, receive = list[ShardResult](), WorkerConnection.receive_result
+
+    def receive_and_record(connection: WorkerConnection) -> ShardResult:
+        results.append(receive(connection))
+        return results[-1]
+
+    monkeypatch.setattr(WorkerConnection, "receive_result", receive_and_record)
+    return results

@@ -42,6 +42,15 @@ RecipeOrModel = Annotated[
     ),
 ]
 
+WhatIf = Annotated[
+    list[str] | None,
+    typer.Option("--what-if", help="Estimate for other conditions too: link=1gbit,hosts=4,exchange=bf16"),
+]
+ScoredWith = Annotated[
+    Path | None,
+    typer.Option("--score-back-with", metavar="MODEL", help="Of a synthesis: count the time of scoring with it."),
+]
+
 
 def doctor(
     arguments: RecipeOrModel = None,
@@ -55,17 +64,16 @@ def doctor(
     quick: Annotated[
         bool, typer.Option("--quick", help="A rough estimate in a few seconds: few steps, and not compiled.")
     ] = False,
-    what_if: Annotated[
-        list[str] | None,
-        typer.Option("--what-if", help="Estimate for other conditions too: link=1gbit,hosts=4,exchange=bf16"),
-    ] = None,
+    what_if: WhatIf = None,
+    score_back_with: ScoredWith = None,
     ssh_config: SshConfig = None,
     python: RemotePython = sys.executable,
     as_json: AsJson = False,
 ) -> None:
     """Benchmark machines and the links between them, and estimate time, memory, cost and limits of a run.
 
-    With a model and texts, estimate time and cost of `dragoman synthesize`: all machines translate for some seconds.
+    With a model and texts, estimate time and cost of `dragoman synthesize`: all machines translate for some seconds,
+    and score with the model of --score-back-with.
 
     Trains for a few seconds as the run will. Takes under a minute; on a GPU about a minute more if the model was not
     compiled there before. With --quick a few seconds, for a rough estimate. The exit code is 1 if the plan is not
@@ -80,17 +88,18 @@ def doctor(
         dragoman doctor --hosts a,b transformer-base --what-if link=1gbit --what-if hosts=4,exchange=bf16
 
         dragoman doctor --hosts a,b runs/en-de news.en.xz 'money.price_per_hour=[2.1]'
+
+        dragoman doctor runs/en-de news.en.xz --score-back-with runs/de-en
     """
     from dragoman.corpus.data_mixture import open_data
     from dragoman.doctor.measure_and_estimate import assess, benchmark_request
     from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.recipe import resolve
 
-    if len(words := [word for word in arguments or [] if "=" not in word]) > 1:
+    if score_back_with is not None or sum("=" not in word for word in arguments or []) > 1:
         from dragoman.commands.synthesis_estimate_table import estimate
 
-        settings_given = [word for word in arguments or [] if "=" in word]
-        estimate(words[0], words[1:], settings_given, hosts, SshClient(ssh_config, python), as_json=as_json)
+        estimate(arguments or [], score_back_with, hosts, SshClient(ssh_config, python), as_json=as_json)
         return
     named, overrides = split_arguments(arguments or [])
     recipe = named or DEFAULT_RECIPE

@@ -7,36 +7,45 @@ from typing import TYPE_CHECKING
 
 from dragoman.commands.synthesize import split_decoding
 from dragoman.commands.typer_app import escape, open_console, print_json
+from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from dragoman.launch.ssh import SshClient
 
 
 def estimate(
-    model: str, texts: Sequence[str], overrides: Sequence[str], hosts: str, client: "SshClient", *, as_json: bool
+    arguments: Sequence[str], backward: Path | None, hosts: str, client: "SshClient", *, as_json: bool
 ) -> None:
-    """Measure the machines, and print time and cost of the synthesis."""
+    """Measure the machines, and print time and cost of the synthesis of a model and texts, with settings."""
     from dragoman.launch.ssh import parse_hosts
-    from dragoman.number_format import count, span
+    from dragoman.number_format import count, percent, span
     from dragoman.recipe import resolve
     from dragoman.synthesis.synthesis_estimate import estimate_synthesis
     from dragoman.synthesis.synthesizer import SynthesisRequest
     from dragoman.terminal import table
 
-    prices, decoding = split_decoding(overrides)
+    words = [word for word in arguments if "=" not in word]
+    prices, decoding = split_decoding([word for word in arguments if "=" in word])
+    if len(words) < 2:
+        raise DragomanError(
+            "--score-back-with is for a synthesis: add its model and texts, for example "
+            "`dragoman doctor runs/en-de news.en --score-back-with runs/de-en`."
+        )
     found = estimate_synthesis(
         SynthesisRequest(
-            Path(model), list(map(Path, texts)), Path(), decoding=decoding, machines=parse_hosts(hosts), client=client,
-            money=resolve(None, prices).settings.money,
+            Path(words[0]), list(map(Path, words[1:])), Path(), decoding=decoding, machines=parse_hosts(hosts),
+            client=client, money=resolve(None, prices).settings.money, backward=backward,
         )
     )  # fmt: skip
     if as_json:
         print_json({**asdict(found), "seconds": found.seconds, "cost": found.cost})
         return
     console = open_console()
-    rows = table("machine", "lines/s", "engine", title="Speed on a sample of the text", right=(1,))
+    columns = ("machine", "lines/s", *(() if backward is None else ("time of scores",)), "engine")
+    rows = table(*columns, title="Speed on a sample of the text", right=(1,) if backward is None else (1, 2))
     for host, speed in found.lines_per_s.items():
-        rows.add_row(host, f"{speed:,.1f}", escape(found.machines[host]))
+        scoring = () if backward is None else (percent(found.scoring_share[host]),)
+        rows.add_row(host, f"{speed:,.1f}", *scoring, escape(found.machines[host]))
     console.print(rows)
     cost = "not known: set money.price_per_hour" if found.cost is None else f"{found.cost:,.2f} {found.currency}"
     console.print(

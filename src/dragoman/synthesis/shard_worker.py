@@ -66,8 +66,10 @@ class ShardWorker:
         searched = Prefetcher(map(engine.search, encoded), 1)
         for shard in searched:
             packed = engine.pack(shard, job["host"])
-            times = {"seconds": packed.translating_s, "tokenizing_s": packed.tokenizing_s}
-            self._replies.send("result", packed.content, number=shard.number, **times)
+            self._replies.send(
+                "result", packed.content, number=shard.number, seconds=packed.translating_s,
+                scoring_s=packed.scoring_s, tokenizing_s=packed.tokenizing_s,
+            )  # fmt: skip
 
     def _receive(self) -> tuple[Message, bytes]:
         while (received := receive(self._requests, lambda _: None)) is not None:
@@ -143,6 +145,9 @@ class PackedShard:
 
     content: bytes
     translating_s: float
+    """Of the search and the scores."""
+    scoring_s: float
+    """The part of it for the scores."""
     tokenizing_s: float
 
 
@@ -192,7 +197,7 @@ class ShardEngine:
         )  # fmt: skip
         content = pack_shard(header, scored.lines)
         packing_s = decoded_at_s - started_at_s + time.monotonic() - scored_at_s
-        return PackedShard(content, header.translating_s, shard.encoding_s + packing_s)
+        return PackedShard(content, header.translating_s, scoring_s, shard.encoding_s + packing_s)
 
     def _score(self, lines: list[str], candidates: list[list[Candidate]]) -> tuple[ScoredShard, float]:
         """The translations with their scores, and the time that the scores took."""

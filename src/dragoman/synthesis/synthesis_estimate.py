@@ -1,10 +1,13 @@
-"""Time and cost of a synthesis before it starts: every machine translates a sample of the text for some seconds."""
+"""Time and cost of a synthesis before it starts: every machine translates a sample of the text for some seconds.
+
+With a backward model it scores the translations, too.
+"""
 
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from dragoman.synthesis.synthesizer import (
     describe_files,
     find_models,
     make_engine_folders,
+    sampled_share,
 )
 from dragoman.synthesis.text_shards import TextShard, check_texts
 from dragoman.synthesis.translation_job import TranslationJob
@@ -37,7 +41,9 @@ class SynthesisEstimate:
 
     lines: int
     lines_per_s: dict[str, float] = field(default_factory=dict)
-    """Of each machine that can be used, with all its GPUs."""
+    """Of each machine that can be used, with all its GPUs. Scores of a backward model are included."""
+    scoring_share: dict[str, float] = field(default_factory=dict)
+    """Share of the time of each that goes to these scores; 0 without a backward model."""
     machines: dict[str, str] = field(default_factory=dict)
     """Engine and processor of each."""
     problems: dict[str, str] = field(default_factory=dict)
@@ -63,7 +69,9 @@ def estimate_synthesis(request: SynthesisRequest) -> SynthesisEstimate:
     device = request.device or choose_device(request)
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(len(request.machines)) as pool:
         engines = make_engine_folders(request, models, SynthesisFolder(Path(temporary)), device, is_new=True)
-        job, files = describe(request, models, engines, (), device).job, describe_files(engines)
+        job = describe(request, models, engines, (), device).job
+        # As many scores as the whole text will have: of a short one, all pairs are scored with another translation too.
+        job, files = replace(job, sampled_share=sampled_share(request, lines)), describe_files(engines)
         list(pool.map(lambda machine: _measure(request, machine, job, files, sample, estimate), request.machines))
     if not estimate.lines_per_s:
         problems = "; ".join(f"{host} {reason}" for host, reason in estimate.problems.items())
@@ -108,7 +116,7 @@ def _measure(
             raise UnusableHostError("has no GPU: leave it out, or use --device cpu")
         connection.prepare(job, files)
         estimate.machines[machine.name] = connection.machine_description
-        speed = _lines_per_s(connection, sample)
+        speed, estimate.scoring_share[machine.name] = _measure_speed(connection, sample)
         estimate.lines_per_s[machine.name] = speed * (min(machine.workers or gpus, gpus) if job.device == "cuda" else 1)
     except (HostLostError, UnusableHostError) as error:
         estimate.problems[machine.name] = str(error)
@@ -116,13 +124,17 @@ def _measure(
         connection.close()
 
 
-def _lines_per_s(connection: WorkerConnection, sample: list[str]) -> float:
-    """The speed at the largest part of the sample that was measured; small ones do not fill the batches."""
+def _measure_speed(connection: WorkerConnection, sample: list[str]) -> tuple[float, float]:
+    """Lines per second and the share of the time that scores take, at the largest part of the sample that was measured.
+
+    Small parts do not fill the batches.
+    """
     size = FIRST_LINES
     while True:
         connection.send_shard(TextShard(0, 0, tuple(sample[:size])))
         result = connection.receive_result()
         seconds = result.seconds + result.tokenizing_s
         if seconds >= MEASURED_S or size >= len(sample):
-            return min(size, len(sample)) / max(seconds, 1e-6)
+            seconds = max(seconds, 1e-6)
+            return min(size, len(sample)) / seconds, result.scoring_s / seconds
         size *= 2

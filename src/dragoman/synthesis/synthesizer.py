@@ -187,7 +187,7 @@ def describe(
     if request.sampling is None:
         check_n_best(request.n_best, decoding)
     languages, lines = Languages(**content["languages"]), sum(text.lines for text in texts)
-    share = 0.0 if request.backward is None else min(1.0, MISMATCHED_PAIRS / max(1, lines * request.n_best))
+    share = sampled_share(request, lines)
     job = TranslationJob(device, decoding.model_dump(), request.n_best, request.sampling, share)
     weights, shard_lines = [weights_digest(model) for model in models], request.shard_lines or SHARD_LINES[device]
     described = SynthesisDescription(str(request.model), weights[0], languages, texts, job, shard_lines)
@@ -197,6 +197,11 @@ def describe(
     if problems := direction_problems("--score-back-with", request.backward, found, languages.reversed):
         raise DragomanError(problems[0])
     return replace(described, backward=str(request.backward), backward_weights=weights[1])
+
+
+def sampled_share(request: SynthesisRequest, lines: int) -> float:
+    """Share of the pairs of so many lines whose scores are sampled for a threshold."""
+    return 0.0 if request.backward is None else min(1.0, MISMATCHED_PAIRS / max(1, lines * request.n_best))
 
 
 def weights_digest(model: Path) -> str:

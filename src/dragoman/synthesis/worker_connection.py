@@ -54,6 +54,8 @@ class ShardResult:
     content: bytes
     seconds: float
     """Spent on its search and its scores, without waiting."""
+    scoring_s: float
+    """The part of it for the scores."""
     tokenizing_s: float
     """Spent on its text, perhaps while another shard was searched."""
 
@@ -122,7 +124,8 @@ class WorkerConnection:
 
     def receive_result(self) -> ShardResult:
         message, content = self._receive()
-        return ShardResult(message["number"], content, message["seconds"], message["tokenizing_s"])
+        times = (message[name] for name in ("seconds", "scoring_s", "tokenizing_s"))
+        return ShardResult(message["number"], content, *times)
 
     def keep_alive(self) -> None:
         """Tell the worker that the coordinator is there, and end the connection if it has been silent for long."""
