@@ -19,9 +19,11 @@ from dragoman.distillation.distillation_parts import make_parts
 from dragoman.distillation.distiller import Distillation, PartStart
 from dragoman.files import read_json
 from dragoman.recipe import resolve
+from dragoman.synthesis.synthesis_folder import SynthesisFolder
 from dragoman.training.fingerprint import Fingerprint
 
 from ..command_line import run_command
+from ..models import save_random_model, small_architecture, train_tokenizer
 from ..shared_folder import shared_folder
 from .teachers import STUDENT, make_teacher
 
@@ -117,6 +119,43 @@ def test_more_text_is_translated_too(made):
     assert more & set((made / "student" / "synthetic" / "corpus.en").read_text().splitlines())
 
 
+def test_the_translations_of_the_teacher_are_scored_by_both_directions(made, tmp_path):
+    out, backward = tmp_path / "student", tmp_path / "backward"
+    save_random_model(backward, small_architecture("tiny"), train_tokenizer(tmp_path), direction="de-en")
+    _, starts = distill(made, out, score_back_with=backward)
+    assert f"--score-back-with {backward}" in {start.name: start.command for start in starts}["synthetic"]
+    synthetic = SynthesisFolder(out / "synthetic")
+    assert synthetic.read().backward == str(backward)
+    assert synthetic.read().corpus["min_score"] is not None
+    candidates = [each for _, found in synthetic.shards.read(0)[1] for each in found]
+    assert candidates
+    assert all(each.agreement is not None for each in candidates)
+    assert (out / "export" / "model.bin").exists()
+    with pytest.raises(dragoman.DragomanError, match=r"score_back_with was \w+, now None\): choose another --out"):
+        distill(made, out)
+    other = tmp_path / "other"
+    save_random_model(other, small_architecture("tiny"), train_tokenizer(tmp_path), direction="de-en", end_bias=1.0)
+    with pytest.raises(dragoman.DragomanError, match=r"score_back_with was \w+, now \w+\): choose another --out"):
+        distill(made, out, score_back_with=other)
+
+
+def test_a_distillation_of_an_earlier_version_resumes(made, tmp_path):
+    """It recorded no backward model."""
+    job = read_json(made / "student" / "job.json")
+    assert job.pop("score_back_with") is None
+    folder = DistillationFolder(tmp_path / "student")
+    folder.claim(job)
+    folder.claim({**job, "score_back_with": None})
+
+
+def test_a_backward_model_of_the_same_direction_is_refused(made, tmp_path):
+    with pytest.raises(dragoman.DragomanError, match=r"--score-back-with .* give a model from de to en"):
+        distill(made, tmp_path / "out", score_back_with=made / "teacher")
+    with pytest.raises(dragoman.DragomanError, match="missing"):
+        distill(made, tmp_path / "out", score_back_with=tmp_path / "missing")
+    assert not any(tmp_path.iterdir())
+
+
 def test_everything_that_would_fail_later_is_said_before_anything_is_made(made, tmp_path):
     with pytest.raises(dragoman.DragomanError) as caught:
         distill(made, tmp_path / "out", text=["missing.en"], settings=[*STUDENT, "model.qk_norm=true"])
@@ -165,12 +204,13 @@ def test_the_printed_commands_make_the_same_folders(made, tmp_path):
 def test_the_printed_commands_have_all_options_and_are_quoted_for_a_shell(made, tmp_path):
     settings = {"training.steps": 3, "cleaning.rules": "+language", "money.price_per_hour": [2.1]}
     inputs = DistillationInputs(
-        str(made / "teacher"), DataSet(made / "data"), ("more text.en",), "student", settings, 2, ("a", "b"), 3
+        str(made / "teacher"), DataSet(made / "data"), ("more text.en",), "student", settings, 2, ("a", "b"), 3, "de en"
     )
     folder = DistillationFolder(tmp_path / "a student")
     parts = make_parts(folder, inputs, dragoman.no_progress, compare=True)
     words = {part.name: shlex.split(part.command) for part in parts}
-    assert {"more text.en", "--hosts", "a,b", "decoding.beam=2", str(folder.synthetic)} <= set(words["synthetic"])
+    options = {"--hosts", "a,b", "--score-back-with", "de en", "decoding.beam=2", str(folder.synthetic)}
+    assert {"more text.en", *options} <= set(words["synthetic"])
     assert {"--workers", "3", str(folder.student.run)} <= set(words["run"])
     for part in ("data", "run", "baseline data", "baseline run"):
         overrides = [word for word in words[part] if "=" in word]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dragoman.commands.next_commands import show_next_commands
+from dragoman.commands.synthesize import ScoreBackWith
 from dragoman.commands.typer_app import (
     AsJson,
     InterruptedByUserError,
@@ -44,6 +45,7 @@ def distill(
     beam: Annotated[
         int | None, typer.Option(min=1, max=256, help="Beam of the teacher (default: its own).", show_default=False)
     ] = None,
+    score_back_with: ScoreBackWith = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Also train the same student without a teacher, and compare both.")
     ] = False,
@@ -67,6 +69,8 @@ def distill(
 
         dragoman distill models/opus-mt-en-de --data data/own --text more.en --recipe student-tiny --out students/own
 
+        dragoman distill runs/en-de --data data/wmt16 --score-back-with runs/de-en --out students/scored
+
         dragoman distill runs/base --data data/wmt16 --out students/base --compare money.price_per_hour=2.1
     """
     from dragoman.distillation.distiller import distill as run_distillation
@@ -76,7 +80,7 @@ def distill(
         with only_json(as_json):
             made = run_distillation(
                 teacher, data, out, recipe=recipe, text=text or (), settings=overrides or [], beam=beam,
-                compare=compare, hosts=[hosts] if hosts else (), workers=workers,
+                score_back_with=score_back_with, compare=compare, hosts=[hosts] if hosts else (), workers=workers,
                 on_part=lambda part: _announce(part, notes),
             )  # fmt: skip
     except KeyboardInterrupt:

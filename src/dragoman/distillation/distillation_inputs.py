@@ -10,6 +10,7 @@ from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.sources import Languages
 from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
 from dragoman.decoding.model_choice import find_model
+from dragoman.decoding.pair_scoring import direction_problems
 from dragoman.errors import DragomanError
 from dragoman.files import read_json
 from dragoman.pipeline import Overrides
@@ -36,6 +37,8 @@ class DistillationInputs:
     hosts: tuple[str, ...]
     """Other machines that translate."""
     workers: int | None
+    score_back_with: str | None = None
+    """Model of the other direction, which scores the teacher's translations."""
 
     @cached_property
     def resolved(self) -> Resolved:
@@ -57,35 +60,47 @@ class DistillationInputs:
             )
         if self.resolved.settings.model.qk_norm:
             problems.append("model.qk_norm = true cannot be exported to CTranslate2: leave it out.")
-        try:
-            problems += self._check_languages(find_model(Path(self.teacher)))
-        except DragomanError as error:
-            problems.append(str(error))
+        for check in (self._check_teacher, self._check_backward):
+            try:
+                problems += check()
+            except DragomanError as error:
+                problems.append(str(error))
         if problems:
             raise DragomanError("\n  ".join(problems))
 
-    def _check_languages(self, teacher: Path) -> list[str]:
-        """A model of transformers is left out: a direction may be stated for it, or it may have many."""
-        if not (teacher / DESCRIPTION_FILE).exists():
-            return []
-        languages = Languages(**read_json(teacher / DESCRIPTION_FILE)["languages"])
-        if languages == self.data.languages:
+    def _check_teacher(self) -> list[str]:
+        languages = _read_languages(self.teacher)
+        if languages is None or languages == self.data.languages:
             return []
         return [
             f"{self.teacher} translates {languages.direction}, and {self.data.path} is "
             f"{self.data.languages.direction}: choose a teacher or a data set of the same direction."
         ]
 
+    def _check_backward(self) -> list[str]:
+        if self.score_back_with is None:
+            return []
+        found, wanted = _read_languages(self.score_back_with), self.data.languages.reversed
+        return direction_problems("--score-back-with", Path(self.score_back_with), found, wanted)
+
     def job(self) -> dict[str, Any]:
         """Everything that the student depends on, in a flat form, so that differences are short."""
         chosen = self.resolved.settings.model_dump(mode="json", exclude=_CHANGEABLE_SECTIONS)
+        backward = self.score_back_with
         return {
             "teacher": weights_digest(find_model(Path(self.teacher))),
             "data": self.data.manifest.identity,
             "text": [[str(Path(path).resolve()), Path(path).stat().st_size] for path in self.text],
             "beam": self.beam,
+            "score_back_with": backward and weights_digest(find_model(Path(backward))),
             **{f"{section}.{name}": value for section, values in chosen.items() for name, value in values.items()},
         }
+
+
+def _read_languages(model: str) -> Languages | None:
+    """None for a model of transformers: a direction may be stated for it, or it may have many."""
+    description = find_model(Path(model)) / DESCRIPTION_FILE
+    return Languages(**read_json(description)["languages"]) if description.exists() else None
 
 
 def cost_of(seconds: float, money: MoneySettings) -> float | None:

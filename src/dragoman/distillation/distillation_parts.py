@@ -44,14 +44,16 @@ class _PartBuilder:
         inputs, out = self._inputs, self._folder.synthetic
         texts = [str(self._training_text()[0]), *inputs.text]
         hosts = ["--hosts", ",".join(inputs.hosts)] if inputs.hosts else []
+        backward = [] if inputs.score_back_with is None else ["--score-back-with", inputs.score_back_with]
         beam = [] if inputs.beam is None else [f"decoding.beam={inputs.beam}"]
 
         def make() -> None:
             pipeline.synthesize(
-                inputs.teacher, texts, out, hosts=inputs.hosts, progress=self._progress, beam=inputs.beam
-            )
+                inputs.teacher, texts, out, score_back_with=inputs.score_back_with, hosts=inputs.hosts,
+                progress=self._progress, beam=inputs.beam,
+            )  # fmt: skip
 
-        command = _command("synthesize", inputs.teacher, *texts, "--out", out, *hosts, *beam)
+        command = _command("synthesize", inputs.teacher, *texts, "--out", out, *backward, *hosts, *beam)
         return Part("synthetic", out, command, make, ("data",))
 
     def student(self, student: StudentFolder, prefix: str) -> list[Part]:

@@ -72,6 +72,7 @@ def distill(
     text: Sequence[PathLike] = (),
     settings: Overrides = (),
     beam: int | None = None,
+    score_back_with: PathLike | None = None,
     compare: bool = False,
     hosts: Sequence[str] = (),
     workers: int | None = None,
@@ -82,8 +83,9 @@ def distill(
 
     Each part is a folder in `out`. A part that is complete is skipped, one that was begun is resumed, and a folder
     `synthetic`, `data` or `run` that one has put there oneself is used as it is. With `compare`, the same student is
-    also trained on the original pairs. `hosts` are other machines that translate. Validation and test set are those of
-    the data set: real text, never synthetic.
+    also trained on the original pairs. `score_back_with` is a model of the other direction: translations on which it
+    disagrees with the teacher are dropped. `hosts` are other machines that translate. Validation and test set are those
+    of the data set: real text, never synthetic.
     """
     import torch  # noqa: F401 (where it is not installed, say so before anything is made)
 
@@ -95,8 +97,9 @@ def distill(
     folder = DistillationFolder(Path(out))
     with showing_progress(progress) as show:
         inputs = DistillationInputs(
-            str(teacher), DataSet(Path(data)), tuple(map(str, text)), recipe, settings, beam, tuple(hosts), workers
-        )
+            str(teacher), DataSet(Path(data)), tuple(map(str, text)), recipe, settings, beam, tuple(hosts), workers,
+            None if score_back_with is None else str(score_back_with),
+        )  # fmt: skip
         return Distiller(folder, inputs, compare, show).run(on_part or (lambda _: None))
 
 
