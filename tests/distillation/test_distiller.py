@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import dragoman
 from dragoman.corpus.dataset import DataSet
@@ -17,7 +18,7 @@ from dragoman.distillation.distillation_folder import DistillationFolder
 from dragoman.distillation.distillation_inputs import DistillationInputs
 from dragoman.distillation.distillation_parts import make_parts
 from dragoman.distillation.distiller import Distillation, PartStart
-from dragoman.files import read_json
+from dragoman.files import read_json, write_json
 from dragoman.recipe import resolve
 from dragoman.synthesis.synthesis_folder import SynthesisFolder
 from dragoman.training.fingerprint import Fingerprint
@@ -79,6 +80,19 @@ def test_the_losses_of_the_ledger_add_up_to_the_whole(made):
     assert systems["teacher"]["bleu"] > 0
     assert all(row["low"] <= row["bleu"] <= row["high"] and row["win_back"] for row in rows.values())
     assert systems["student"]["size_bytes"] < systems["teacher"]["size_bytes"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the price is by the clock")
+def test_the_price_of_the_synthetic_text_leaves_out_other_work_on_the_machine(made, tmp_path):
+    """The clock of the translation of the test set is not asked, where both are measured on one core."""
+    out = tmp_path / "student"
+    shutil.copytree(made / "student", out)
+    (out / "distillation.json").unlink()
+    [kept] = (out / "measurements").glob("teacher-*.json")
+    write_json(kept, {**read_json(kept), "seconds": 1e9})
+    again, _ = distill(made, out, compare=True, text=[made / "more.en"])
+    [price] = [row["win_back"] for row in again.content["ledger"] if row["cause"] == "synthetic text"]
+    assert 0 < float(price.split()[-4]) < 1e6
 
 
 def test_a_complete_distillation_is_not_made_again(made):

@@ -1,12 +1,13 @@
-"""Speed of CTranslate2 exports on one CPU core.
+"""Speed of models on one CPU core, mostly of CTranslate2 exports.
 
 The time is that of the CPU, not of the clock: other work on the machine hardly changes it. Models that are compared
 alternate, so that a machine that slows down slows all of them.
 """
 
+import contextlib
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,19 @@ def load_on_one_core(export: Path, **decoding: Any) -> CTranslate2Translator:
         return loader.submit(
             CTranslate2Translator.load, export, "cpu", parallel_batches=1, threads=1, **decoding
         ).result()
+
+
+@contextlib.contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch compute in one thread. Several ones that wait for each other on a busy machine use CPU time, too."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def measure_words_per_s(

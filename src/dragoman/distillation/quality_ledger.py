@@ -9,13 +9,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from dragoman import pipeline
 from dragoman.corpus.dataset import DataSet, Split
 from dragoman.decoding import scoring
 from dragoman.decoding.ctranslate2_translator import is_ctranslate2_folder
+from dragoman.decoding.line_translator import LineTranslator
 from dragoman.decoding.model_choice import find_model
-from dragoman.decoding.one_core_speed import load_on_one_core, measure_words_per_s
+from dragoman.decoding.one_core_speed import (
+    load_on_one_core,
+    measure_cpu_s,
+    measure_words_per_s,
+    one_torch_thread,
+)
 from dragoman.decoding.system_translations import EvaluationText
+from dragoman.decoding.translator_loading import load
 from dragoman.distillation.distillation_folder import DistillationFolder
 from dragoman.distillation.kept_test_translations import KeptTestTranslations, TestTranslations
 from dragoman.distillation.size_variants import larger_students, measure_variants
@@ -31,6 +40,8 @@ WIDE_BEAM = 4
 """Beam that a student with a smaller one is compared with."""
 SPEED_SENTENCES = 200
 """Sentences of the test set that are translated for the speed."""
+PRICE_SENTENCES = 64
+"""The same for the price of the synthetic text. Fewer: a teacher takes long on one core."""
 TEACHER, WRITER, STUDENT, BASELINE = "teacher", "teacher, as it wrote", "student", "student without a teacher"
 
 
@@ -141,10 +152,8 @@ class QualityLedger:
 
     def _write_again(self, synthesis: SynthesisDescription) -> TestTranslations:
         """The test set, translated as the synthetic text was."""
-        copy = SynthesisFolder(self._folder.synthetic).model
-        model = copy if copy.exists() else self._teacher
         device = "cpu" if synthesis.job.device == "cpu" else None  # The GPU may have been another machine's.
-        return self._kept.of(WRITER, model, device, **synthesis.job.decoding)
+        return self._kept.of(WRITER, self._writer(), device, **synthesis.job.decoding)
 
     def _speeds(self) -> dict[str, float]:
         """Words a second on one core: of each int8 export, and of the student with a wider beam and in float32."""
@@ -159,8 +168,25 @@ class QualityLedger:
     def _price_of_text(self, translations: dict[str, TestTranslations]) -> str:
         if self._synthesis is None:
             return "not known: the text was written elsewhere"
-        ratio = translations[TEACHER].seconds / translations[WRITER].seconds
+        if self._synthesis.job.device == "cpu" and not torch.cuda.is_available():
+            ratio = self._compare_on_one_core(self._synthesis)
+        else:
+            ratio = translations[TEACHER].seconds / translations[WRITER].seconds
         return f"synthesize as the teacher translates: {ratio:.1f} x the time"
+
+    def _compare_on_one_core(self, synthesis: SynthesisDescription) -> float:
+        """CPU time of the teacher as it translates, against that as it wrote: other work on the machine is left out."""
+        sample = self._sources[:PRICE_SENTENCES]
+        own, writer = _load_on_one_core(self._teacher), _load_on_one_core(self._writer(), **synthesis.job.decoding)
+        works = {TEACHER: lambda: own.translate(sample), WRITER: lambda: writer.translate(sample)}
+        with one_torch_thread():
+            times_s = measure_cpu_s(works, rounds=1)
+        return times_s[TEACHER][0] / times_s[WRITER][0]
+
+    def _writer(self) -> Path:
+        """The teacher as it wrote the synthetic text: the copy that the synthesis made, if it made one."""
+        copy = SynthesisFolder(self._folder.synthetic).model
+        return copy if copy.exists() else self._teacher
 
     def _price_of_size(self) -> str:
         variants = larger_students(self._description.architecture)
@@ -196,6 +222,12 @@ class QualityLedger:
 def compared_split(data: DataSet) -> Split:
     """The set that systems are compared on: the validation set if there is no test set."""
     return "test" if "test" in data.manifest.splits else "valid"
+
+
+def _load_on_one_core(model: Path, **decoding: Any) -> LineTranslator:
+    """A translator on the CPU; one on torch has the number of threads that torch has when it translates."""
+    found = find_model(model)
+    return load_on_one_core(found, **decoding) if is_ctranslate2_folder(found) else load(found, "cpu", **decoding)
 
 
 def folder_size(export: Path) -> int:
