@@ -23,6 +23,7 @@ from dragoman.synthesis.corpus_assembly import CorpusOptions
 from dragoman.synthesis.synthesis_folder import SynthesisFolder
 from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
 
+from ..command_line import run_command
 from ..synthesis_models import LINES, MIDDLE_SCORE
 
 PYTHON = [sys.executable, "-c"]
@@ -142,6 +143,12 @@ def test_the_threshold_may_be_changed_and_the_backward_model_may_not(models: Pat
     assert list(none.description.corpus["dropped"]) == ["empty"]
     with pytest.raises(DragomanError, match="was made with another backward model"):
         make()
+
+
+def test_inspect_refers_to_the_report(scored: Path) -> None:
+    done = run_command("inspect", str(scored))
+    assert done.returncode == 2
+    assert f"is a synthetic corpus: run `dragoman report {scored}`" in " ".join(done.stderr.split())
 
 
 def test_a_low_score_of_the_search_costs_no_model(models: Path, text: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dragoman.commands.typer_app import (
     open_console,
     print_json,
 )
+from dragoman.errors import DragomanError
 
 
 def inspect(
@@ -57,6 +58,7 @@ def inspect(
     else:
         from dragoman.training.run_inspection import describe
 
+        _refer_to_report(path)
         content = describe(path)
         if "run" in content:
             from dragoman.insight.run_progress import describe_progress
@@ -68,3 +70,13 @@ def inspect(
             from dragoman.commands.run_inspection_table import show_run_or_checkpoint
 
             show_run_or_checkpoint(content, open_console())
+
+
+def _refer_to_report(path: Path) -> None:
+    """Raise an error for the folders of `synthesize` and `distill`, which `report` describes."""
+    from dragoman.insight.distillation_report import is_distillation
+    from dragoman.insight.synthesis_history import is_synthesis
+
+    if is_synthesis(path) or is_distillation(path):
+        kind = "synthetic corpus" if is_synthesis(path) else "distillation"
+        raise DragomanError(f"{path} is a {kind}: run `dragoman report {path}` for its parts, time and pairs.")
