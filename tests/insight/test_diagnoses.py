@@ -131,6 +131,16 @@ def test_healthy_runs_of_any_length_and_speed_get_no_warning(steps, scale, world
     assert summarize(history, history.session_spans_s[-1][1])["overview"]["how"]
 
 
+def test_an_elastic_world_is_advised_only_where_there_was_none():
+    lost = events.WorkersLost(step=90, workers=["worker 1 on b (step 90, computing)"], reason="no heartbeat")
+    changed = events.WorldChanged(step=90, workers=["worker 0 on a"])
+    static, elastic = (
+        diagnosis(build_history(synthetic_run(extra=extra)), "lost") for extra in ([lost], [lost, changed])
+    )
+    assert "--elastic" in static.remedy
+    assert elastic.remedy == "Check that machine's power, memory and network."
+
+
 def test_the_diagnosis_names_the_straggler():
     history = build_history(synthetic_run(step=straggler))
     assert "worker 1 on b needs 1.5 s" in diagnosis(history, "straggler").text

@@ -112,13 +112,15 @@ def _lost_workers(history: RunHistory) -> Iterator[Answer]:
             for event in losses
         ]
         lost = _count_times(Counter(worker_name(worker) for event in losses for worker in event.workers))
+        remedy = "Check that machine's power, memory and network."
+        if not history.incidents_of(events.WorldChanged):  # Only elastic worlds change.
+            remedy += " With `dragoman launch --elastic` the others continue without it."
         yield Answer(
             "lost",
             "Were workers lost?",
             f"Yes: {lost or 'connections failed'}.",
             evidence,
-            remedy="Check that machine's power, memory and network. With `dragoman launch --elastic` the others "
-            "continue without it.",
+            remedy=remedy,
             is_warning=True,
         )
 
