@@ -32,9 +32,11 @@ def test_only_the_listeners_that_a_function_opens_are_found(listener):
 
 
 def test_looking_for_listeners_leaves_no_descriptor_open(listener):
-    before = len(list(DESCRIPTORS.iterdir()))
-    create_listeners(lambda: None)
-    assert len(list(DESCRIPTORS.iterdir())) == before
+    before, times = len(list(DESCRIPTORS.iterdir())), 200
+    for _ in range(times):
+        create_listeners(lambda: None)
+    opened = len(list(DESCRIPTORS.iterdir())) - before
+    assert opened < times / 2, "threads of other tests may open and close some"
 
 
 def test_a_filter_is_attached_while_no_other_thread_looks_for_listeners():
