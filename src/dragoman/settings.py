@@ -271,6 +271,9 @@ class ExchangeSettings(Section):
     """local: learning rate of the outer optimizer."""
     outer_momentum: Fraction = 0.0
     """local: Nesterov momentum of the outer optimizer; with 0, workers continue from the mean of their weights."""
+    lengthen_steps: bool = True
+    """local: raise the learning rate, since the mean of the workers' steps is shorter than one on the whole batch. Turn
+    it off where the learning rate is as high as it can be."""
     quorum: Annotated[float, Field(gt=0.5, le=1)] = 1.0
     """local, elastic worlds: part of the workers that goes on without the late ones; 1: all wait for all."""
     grace_s: Annotated[float, Field(ge=0, le=86_400)] = 10.0

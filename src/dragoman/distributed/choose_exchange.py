@@ -101,6 +101,7 @@ def build(
             settings.outer_learning_rate,
             settings.outer_momentum,
             overlap=method.overlap,
+            lengthen_steps=settings.lengthen_steps,
             quorum=settings.quorum,
             grace_s=settings.grace_s,
         )

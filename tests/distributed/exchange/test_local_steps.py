@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from dragoman.distributed.choose_exchange import build, from_settings
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.exchange.local_steps import step_length_ratio
 from dragoman.distributed.exchange.quantized_blocks import BLOCK
+from dragoman.settings import ExchangeSettings
 
 from .exchange_worker import (
     BATCH_TOKENS,
@@ -146,6 +148,16 @@ def test_independent_updates_raise_the_learning_rate_factor(worlds, wire_format,
     learned, restored = first
     assert learned == pytest.approx(factor, rel=0.06)
     assert restored == pytest.approx(learned)
+
+
+def test_steps_are_not_lengthened_where_that_is_turned_off(worlds):
+    def work(cluster: Cluster) -> float:
+        settings = ExchangeSettings(method="local", every=2, lengthen_steps=False)
+        worker = ExchangeWorker(cluster, lambda *given: build(from_settings(settings), settings, *given))
+        worker.take_steps(random_updates(1, cluster.rank, 60))
+        return worker.exchange.learning_rate_factor
+
+    assert worlds[2](work) == [1.0, 1.0]
 
 
 def test_a_local_gradient_is_the_mean_over_the_workers_own_tokens(worlds):

@@ -36,7 +36,7 @@ class LocalSteps:
 
     A worker's gradient is noisier than the global batch's. Adam divides by noise and signal together, so the mean of
     the workers' steps is shorter than one step on the global batch. The ratio is estimated from how much the workers'
-    deltas differ, and `learning_rate_factor` compensates for it.
+    deltas differ, and `learning_rate_factor` compensates for it, unless `lengthen_steps` is False.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class LocalSteps:
         outer_momentum: float,
         *,
         overlap: int,
+        lengthen_steps: bool = True,
         quorum: float = 1.0,
         grace_s: float = 0.0,
     ) -> None:
@@ -59,7 +60,7 @@ class LocalSteps:
         self._cluster = cluster
         self._parameters = list(parameters)
         self._every, self._overlap = every, overlap
-        self._quorum, self._grace_s = quorum, grace_s
+        self._lengthen_steps, self._quorum, self._grace_s = lengthen_steps, quorum, grace_s
         self._outer_learning_rate, self._outer_momentum = outer_learning_rate, outer_momentum
         self._background = ThreadPoolExecutor(1, "average weights")
         self._side_stream = SideStream(self._parameters[0].device)
@@ -140,7 +141,7 @@ class LocalSteps:
 
     @property
     def learning_rate_factor(self) -> float:
-        return min(self._factor, float(self._cluster.world_size**0.5))
+        return min(self._factor, float(self._cluster.world_size**0.5)) if self._lengthen_steps else 1.0
 
     @property
     def unmerged(self) -> UnmergedSteps:
