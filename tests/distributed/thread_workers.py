@@ -55,8 +55,7 @@ class ThreadCluster(Cluster):
         self._group = WorkerProcessGroup(world, store, rank, members, self.device, self.heartbeat, self._report_stall)
 
     def arrive(self) -> None:
-        assert self._group is not None
-        self._group.arrive()
+        self.heartbeat.arrive()
 
     def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
         assert self._group is not None

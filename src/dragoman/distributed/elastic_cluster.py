@@ -141,8 +141,7 @@ class ElasticCluster(Cluster):
         return self._group is not None and self.rank == 0
 
     def arrive(self) -> None:
-        if self._group is not None:
-            self._group.arrive()
+        self.heartbeat.arrive()
 
     def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
         if self._group is not None:

@@ -176,10 +176,6 @@ class WorkerProcessGroup:
             self.bytes_sent += tensor.numel() * tensor.element_size()
         self._wait_for(self._start(lambda: self._backend.broadcast([tensor], options)))
 
-    def arrive(self) -> None:
-        """Report that this worker is at a synchronisation."""
-        self._heartbeat.arrive()
-
     def wait_for_quorum(self, quorum: float, grace_s: float) -> None:
         """Wait until all workers are where this one has arrived. Raise if only the quorum is there in time.
 

@@ -84,8 +84,11 @@ class Replica:
             self.optimizer.clip_and_step(learning_rate, float(norm), clip_norm)
 
     def synchronize(self, *, flush: bool, rollback: bool = False, last: bool = False) -> StepStats | None:
-        """After an update: synchronise with the other workers, if it is time to."""
-        return self.exchange.synchronize(flush=flush, rollback=rollback, last=last)
+        """After an update: synchronise with the other workers, if it is time to. Completely if one requests it."""
+        stats = self.exchange.synchronize(flush=flush, rollback=rollback, last=last)
+        if stats is not None and stats.flush_requested and not self.exchange.in_sync:
+            self.exchange.synchronize(flush=True)
+        return stats
 
     def update_average(self) -> None:
         """After `synchronize`: update the moving average, if there is one."""

@@ -29,7 +29,7 @@ from dragoman.telemetry.device_timeline import timeline_of
 from dragoman.telemetry.step_timing import StepSpans, StepTimer
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.checkpoint_averaging import save_average
-from dragoman.training.due_work import DueWork, due_after
+from dragoman.training.due_work import due_after
 from dragoman.training.early_stopping import patience_exhausted, reason_to_end, update_best
 from dragoman.training.evaluation import Evaluator, TranslationScorer
 from dragoman.training.fingerprint import Fingerprint
@@ -111,7 +111,10 @@ class Trainer:
             if (reason := reason_to_end(replica.state, self._settings)) is not None:
                 return self._finish(reason)
             self._take_step()
-            stats = self._synchronize()
+            self._timer.enter("exchange")
+            due = due_after(replica.state.step, self._settings, self._membership.review_every)
+            too_many_skips = self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps
+            stats = replica.synchronize(flush=due.needs_equal_weights, rollback=too_many_skips, last=due.last)
             self._timer.enter("update")
             replica.update_average()
             if stats is not None and stats.rollback_requested:  # By any worker: all roll back together.
@@ -132,16 +135,6 @@ class Trainer:
         stats = self._replica.exchange.all_reduce(stats, batch.target_tokens)  # Gradients cross machines only here.
         timer.enter("update")
         self._update(batch, gradients, stats, step)
-
-    def _synchronize(self) -> StepStats | None:
-        """After an update: synchronise, if it is time to, and completely if that was requested or work is due."""
-        self._timer.enter("exchange")
-        replica, due = self._replica, self._due_after(self._replica.state.step)
-        too_many_skips = self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps
-        stats = replica.synchronize(flush=due.needs_equal_weights, rollback=too_many_skips, last=due.last)
-        if stats is not None and stats.flush_requested and not replica.exchange.in_sync:
-            replica.synchronize(flush=True)
-        return stats
 
     def _collect_stats(self, batch: WorkerBatch, gradients: WorkerGradients, step: int) -> StepStats:
         """This worker's statistics of a step, which are sent together with its gradient."""
@@ -177,11 +170,9 @@ class Trainer:
         replica.model.zero_grad()
 
     def _complete_step(self, stats: StepStats | None) -> str | None:
-        """The work due after a step: evaluation, checkpoint. Returns the reason to end, if there is one.
-
-        `stats` are those of all workers, if they have synchronised.
-        """
-        replica, due = self._replica, self._due_after(self._replica.state.step)
+        """The work due after a step, with the stats of all workers if they have synchronised. Returns as `_advance`."""
+        replica = self._replica
+        due = due_after(replica.state.step, self._settings, self._membership.review_every)
         stops = stats is not None and stats.stop_requested
         if due.checkpoint or stops:
             self._step_log.flush()
@@ -200,9 +191,6 @@ class Trainer:
         if stops:
             return "interrupted"
         return self._finish("patience") if patience_exhausted(replica.state, self._settings.evaluation) else None
-
-    def _due_after(self, step: int) -> DueWork:
-        return due_after(step, self._settings, self._membership.review_every)
 
     def _on_synchronized(self, stats: StepStats) -> None:
         """Use the stats of all workers: step times, shares of the batch, and the next event sync."""
@@ -224,12 +212,10 @@ class Trainer:
 
     def _finish(self, reason: str) -> str:
         """Average checkpoints if `checkpoint.average` is set. Returns the reason of the end unchanged."""
-        averaged = save_average(
-            self._settings.checkpoint, self._checkpoints, self._architecture, self._cluster, self._evaluator,
-            self._replica.state.step,
-        )  # fmt: skip
-        if averaged is not None:
-            self._record(averaged)
+        settings, step = self._settings.checkpoint, self._replica.state.step
+        found = save_average(settings, self._checkpoints, self._architecture, self._cluster, self._evaluator, step)
+        if found is not None:
+            self._record(found)
         return reason
 
     def _end(self, reason: str) -> None:
