@@ -117,10 +117,8 @@ class ElasticCluster(Cluster):
                     return False  # No lighthouse answers, but no worker is missing: the world stays as it is.
                 time.sleep(START_POLL_S)
                 continue
-            if self._group is None and self._should_wait(present):
-                time.sleep(POLL_S)
-                continue
-            if not all(each.is_ready for each in present):
+            is_incomplete = self._group is None and self._should_wait(present)
+            if is_incomplete or not all(each.is_ready for each in present):
                 time.sleep(POLL_S)
                 continue
             key = _quorum_key(present)

@@ -34,6 +34,7 @@ from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training import checkpoint
 from dragoman.training.catch_up import CatchUp
 from dragoman.training.checkpoint import Checkpoints
+from dragoman.training.due_work import DueWork, due_after
 from dragoman.training.exchange_selection import ExchangeSelection
 from dragoman.training.fingerprint import Fingerprint, refuse_mismatched
 from dragoman.training.replica import Replica
@@ -96,10 +97,9 @@ class Membership:
         """True if several workers exchange gradients, not weights."""
         return self._cluster.world_size > 1 and self._exchange.choice.method.name != "local"
 
-    @property
-    def review_every(self) -> int:
-        """Steps between two checks of the exchange method; 0: none."""
-        return self._exchange.choice.review_every
+    def due_work(self) -> DueWork:
+        """The work due after the present step."""
+        return due_after(self._replica.state.step, self._settings, self._exchange.choice.review_every)
 
     def resume(self) -> bool:
         """Load the newest valid checkpoint of this machine, if there is one. Other workers may have a newer one."""

@@ -29,7 +29,6 @@ from dragoman.telemetry.device_timeline import timeline_of
 from dragoman.telemetry.step_timing import StepSpans, StepTimer
 from dragoman.training.checkpoint import Checkpoints
 from dragoman.training.checkpoint_averaging import save_average
-from dragoman.training.due_work import due_after
 from dragoman.training.early_stopping import patience_exhausted, reason_to_end, update_best
 from dragoman.training.evaluation import Evaluator, TranslationScorer
 from dragoman.training.fingerprint import Fingerprint
@@ -112,7 +111,7 @@ class Trainer:
                 return self._finish(reason)
             self._take_step()
             self._timer.enter("exchange")
-            due = due_after(replica.state.step, self._settings, self._membership.review_every)
+            due = self._membership.due_work()
             too_many_skips = self._step_log.consecutive_skips >= self._settings.training.max_skipped_steps
             stats = replica.synchronize(flush=due.needs_equal_weights, rollback=too_many_skips, last=due.last)
             self._timer.enter("update")
@@ -170,9 +169,8 @@ class Trainer:
         replica.model.zero_grad()
 
     def _complete_step(self, stats: StepStats | None) -> str | None:
-        """The work due after a step, with the stats of all workers if they have synchronised. Returns as `_advance`."""
-        replica = self._replica
-        due = due_after(replica.state.step, self._settings, self._membership.review_every)
+        """The work due after a step, with the stats of all workers, if any. Returns the reason to end, or None."""
+        replica, due = self._replica, self._membership.due_work()
         stops = stats is not None and stats.stop_requested
         if due.checkpoint or stops:
             self._step_log.flush()
