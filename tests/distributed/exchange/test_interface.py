@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.exchange.delta_sketch import SKETCH_SIZE
 from dragoman.distributed.exchange.quantized_blocks import BLOCK, message_bytes
 from dragoman.distributed.step_stats import StepStats, packed_size
 
@@ -66,16 +67,16 @@ def test_a_worker_without_tokens_adds_nothing(worlds, method):
         ("plain", 4 * 2048, 0),
         ("bf16", 2 * 2048, 0),
         ("powersgd", 4 * 2 * (64 + 32), 0),
-        ("local, bf16", 2 * 2048 + 4, 0),
-        ("local, int8", 4, 8),
-        ("local, int4", 4, 4),
-        ("local, int2", 4, 2),
+        ("local, bf16", 2 * 2048 + 4 * SKETCH_SIZE, 0),
+        ("local, int8", 4 * SKETCH_SIZE, 8),
+        ("local, int4", 4 * SKETCH_SIZE, 4),
+        ("local, int2", 4 * SKETCH_SIZE, 2),
     ],
 )
 def test_all_sent_bytes_are_counted(worlds, method, world_size, all_reduce_bytes, bits):
     """A ring all-reduce sends each element almost twice. So does a quantized mean: each worker averages a part.
 
-    Local steps add one number to the stats: the squared norm of each worker's delta.
+    Local steps add a sketch of each worker's delta to the stats.
     """
 
     def work(cluster: Cluster) -> int:

@@ -133,7 +133,7 @@ def test_the_step_length_ratio_is_largest_for_independent_deltas(norm_ratio, wor
 
 @pytest.mark.parametrize(("equal_updates", "factor"), [(True, 1.0), (False, 2**0.5)])
 @overlaps
-@pytest.mark.parametrize("wire_format", ["bf16", "int8"])
+@pytest.mark.parametrize("wire_format", ["bf16", "int8", "int4", "int2"])
 def test_independent_updates_raise_the_learning_rate_factor(worlds, wire_format, overlap, equal_updates, factor):
     def work(cluster: Cluster) -> tuple[float, float]:
         build = local_steps(2, wire_format, learning_rate=1.0, momentum=0.0, overlap=overlap)

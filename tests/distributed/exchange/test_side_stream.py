@@ -28,14 +28,12 @@ def mean_on(device: torch.device) -> list[torch.Tensor]:
         values = torch.randn(5000, generator=torch.Generator().manual_seed(cluster.rank)).to(device)
         mean = QuantizedMean(cluster, ThreadPoolExecutor(1), SideStream(device), bits=4)
         mean.start(values)()
-        found, norm_sq = mean.start(values)()
-        assert norm_sq == pytest.approx(float(found.square().sum()))
-        return found.cpu()
+        return mean.start(values)().cpu()
 
     return SimulatedWorld(2).run(average, device)
 
 
-def test_all_workers_get_the_same_mean_with_its_norm():
+def test_all_workers_get_the_same_mean():
     one, other = mean_on(CPU)
     assert torch.equal(one, other)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.distributed.cluster import Cluster
+from dragoman.distributed.exchange.delta_sketch import SKETCH_SIZE, DeltaSketch, norm_ratio
 from dragoman.distributed.exchange.flat_tensors import flatten, gradient_of, split_evenly, unflatten_into
 from dragoman.distributed.exchange.interface import UnmergedSteps
 from dragoman.distributed.exchange.quantized_mean import QuantizedMean
@@ -68,9 +69,9 @@ class LocalSteps:
         """All weights after the last synchronisation of their fragment, equal on all workers."""
         self._momentum = torch.zeros_like(self._anchor)
         count = -(-every // overlap)
-        self._whole = _Fragment(self._parameters, self._anchor, self._momentum, self._make_mean(wire_format))
+        self._whole = self._make_fragment(self._parameters, self._anchor, self._momentum, wire_format)
         self._fragments = [
-            _Fragment(tensors, anchor, momentum, self._make_mean(wire_format))
+            self._make_fragment(tensors, anchor, momentum, wire_format)
             for tensors, (anchor,), (momentum,) in zip(
                 *(split_evenly(each, count) for each in (self._parameters, [self._anchor], [self._momentum])),
                 strict=True,
@@ -185,28 +186,33 @@ class LocalSteps:
             stats = self._anchor.new_zeros(packed_size(self._cluster.world_size))
         sent = flatten(fragment.tensors)
         delta = fragment.anchor - sent
-        message = torch.cat([stats, delta.square().sum().view(1)])
+        message = torch.cat([stats, fragment.sketch.of(delta)])
         wait_for_stats = sum_on_host(self._cluster, self._background, self._side_stream, message)
         return _SentFragment(fragment, sent, wait_for_stats, fragment.mean.start(delta))
 
     def _finish(self, sent: "_SentFragment") -> Tensor:
         """Wait for the mean, and take the outer step. Returns the stats that came with it."""
         message = sent.wait_for_stats()
-        mean_delta, norm_sq = sent.wait_for_mean()
-        self._estimate_factor(norm_sq, float(message[-1]) / self._cluster.world_size)
+        mean_delta = sent.wait_for_mean()
+        self._estimate_factor(norm_ratio(message[-SKETCH_SIZE:], self._cluster.world_size))
         momentum = sent.fragment.momentum.mul_(self._outer_momentum).add_(mean_delta)
         sent.move_to(sent.fragment.anchor - self._outer_learning_rate * (mean_delta + self._outer_momentum * momentum))
-        return message[:-1]
+        return message[:-SKETCH_SIZE]
+
+    def _make_fragment(
+        self, tensors: Sequence[Tensor], anchor: Tensor, momentum: Tensor, wire_format: str
+    ) -> "_Fragment":
+        sketch = DeltaSketch(len(anchor), anchor.device)
+        return _Fragment(tensors, anchor, momentum, self._make_mean(wire_format), sketch)
 
     def _make_mean(self, wire_format: str) -> "Mean":
         if self._cluster.world_size > 1 and wire_format in QUANTIZED_BITS:
             return QuantizedMean(self._cluster, self._background, self._side_stream, QUANTIZED_BITS[wire_format])
         return Bf16Mean(self._cluster)
 
-    def _estimate_factor(self, mean_norm_sq: float, worker_norm_sq: float) -> None:
-        """Update the learning-rate factor from the squared norm of the mean delta and the mean of the workers' own."""
-        if worker_norm_sq > 0:
-            ratio = mean_norm_sq / worker_norm_sq
+    def _estimate_factor(self, ratio: float | None) -> None:
+        """Update the learning-rate factor from the norm ratio of the workers' deltas, if there is one."""
+        if ratio is not None:
             estimate = step_length_ratio(ratio, self._cluster.world_size, MOMENTUM_STEPS + self._every)
             self._factor = SMOOTHING * self._factor + (1 - SMOOTHING) * estimate
 
@@ -233,8 +239,8 @@ class LocalSteps:
 class Mean(Protocol):
     """Means of the workers' successive values."""
 
-    def start(self, values: Tensor) -> Callable[[], tuple[Tensor, float]]:
-        """Start to average in the background. Call the result for the mean, the same on all workers, and its norm²."""
+    def start(self, values: Tensor) -> Callable[[], Tensor]:
+        """Start to average in the background. Call the result for the mean, the same on all workers."""
         ...
 
     def reset(self) -> None: ...
@@ -246,14 +252,13 @@ class Bf16Mean:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def start(self, values: Tensor) -> Callable[[], tuple[Tensor, float]]:
+    def start(self, values: Tensor) -> Callable[[], Tensor]:
         message = values.bfloat16() if self._cluster.world_size > 1 else values
         wait = self._cluster.all_reduce_async(message)
 
-        def finish() -> tuple[Tensor, float]:
+        def finish() -> Tensor:
             wait()
-            mean = message.float() / self._cluster.world_size
-            return mean, float(mean.square().sum())
+            return message.float() / self._cluster.world_size
 
         return finish
 
@@ -270,6 +275,7 @@ class _Fragment:
     anchor: Tensor
     momentum: Tensor
     mean: Mean
+    sketch: DeltaSketch
 
 
 @dataclass(frozen=True)
@@ -280,7 +286,7 @@ class _SentFragment:
     sent: Tensor
     """Its weights when that began."""
     wait_for_stats: Callable[[], Tensor]
-    wait_for_mean: Callable[[], tuple[Tensor, float]]
+    wait_for_mean: Callable[[], Tensor]
 
     def move_to(self, anchor: Tensor) -> None:
         """Continue from a new anchor, with all that this worker has learned meanwhile."""

@@ -30,8 +30,8 @@ class QuantizedMean:
         self._lost_by_mean: Tensor | None = None
         """By the mean of this worker's part."""
 
-    def start(self, values: Tensor) -> Callable[[], tuple[Tensor, float]]:
-        """Start to average in the background. Call the result for the mean, the same on all workers, and its norm²."""
+    def start(self, values: Tensor) -> Callable[[], Tensor]:
+        """Start to average in the background. Call the result for the mean, the same on all workers."""
         workers, count = self._cluster.world_size, len(values)
         part = -(-count // (workers * BLOCK)) * BLOCK
         with self._side_stream.after_compute(values):
@@ -42,14 +42,14 @@ class QuantizedMean:
             self._lost = wanted - dequantize(message, part, self._bits)
         averaged = self._background.submit(self._average, self._cluster.collectives, message, part, count)
 
-        def finish() -> tuple[Tensor, float]:
-            mean, norm_sq = averaged.result()
+        def finish() -> Tensor:
+            mean = averaged.result()
             self._side_stream.hand_over(mean)
-            return mean, norm_sq
+            return mean
 
         return finish
 
-    def _average(self, world: Collectives, message: Tensor, part: int, count: int) -> tuple[Tensor, float]:
+    def _average(self, world: Collectives, message: Tensor, part: int, count: int) -> Tensor:
         """The mean of all parts, after both exchanges."""
         with torch.no_grad(), self._side_stream.active():
             device, message_device = message.device, world.message_device
@@ -61,5 +61,4 @@ class QuantizedMean:
             self._lost_by_mean = mean - dequantize(packed, part, self._bits)
             parts = world.all_gather_async(self._side_stream.copy_to(message_device, packed))()
             means = dequantize(self._side_stream.copy_to(device, torch.stack(parts)), part, self._bits)
-            mean_of_all = means.flatten()[:count]
-            return mean_of_all, float(mean_of_all.square().sum())
+            return means.flatten()[:count]
