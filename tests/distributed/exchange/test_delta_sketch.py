@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dragoman.distributed.exchange.delta_sketch import SKETCH_SIZE, DeltaSketch, norm_ratio
-from dragoman.distributed.exchange.local_steps import LocalSteps, step_length_ratio
+from dragoman.distributed.exchange.local_steps import LocalSteps
+from dragoman.distributed.exchange.step_length import step_length_ratio
 from dragoman.distributed.step_stats import StepStats
 
 CPU = torch.device("cpu")

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from dragoman.distributed.choose_exchange import build, from_settings
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.exchange.local_steps import step_length_ratio
 from dragoman.distributed.exchange.quantized_blocks import BLOCK
+from dragoman.distributed.exchange.step_length import step_length_ratio
 from dragoman.settings import ExchangeSettings
 
 from .exchange_worker import (

@@ -16,29 +16,21 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.distributed.cluster import Cluster
-from dragoman.distributed.exchange.delta_sketch import SKETCH_SIZE, DeltaSketch, norm_ratio
+from dragoman.distributed.exchange.delta_sketch import SKETCH_SIZE, DeltaSketch
 from dragoman.distributed.exchange.flat_tensors import flatten, gradient_of, split_evenly, unflatten_into
 from dragoman.distributed.exchange.interface import UnmergedSteps
 from dragoman.distributed.exchange.quantized_mean import QuantizedMean
 from dragoman.distributed.exchange.side_stream import SideStream
+from dragoman.distributed.exchange.step_length import StepLength
 from dragoman.distributed.exchange.synchronous import sum_changes
 from dragoman.distributed.step_stats import ROLLBACK_REQUESTS, StepStats, packed_size
 
-MOMENTUM_STEPS = 19
-"""Number of gradients whose arithmetic mean has the same noise as an exponential moving average with decay 0.9."""
 QUANTIZED_BITS = {"int8": 8, "int4": 4, "int2": 2}
 """Bits of a value, by wire format."""
-SMOOTHING = 0.9
-"""Decay of the moving average of the learning-rate factor, per synchronisation."""
 
 
 class LocalSteps:
-    """Local updates with an outer optimizer.
-
-    A worker's gradient is noisier than the global batch's. Adam divides by noise and signal together, so the mean of
-    the workers' steps is shorter than one step on the global batch. The ratio is estimated from how much the workers'
-    deltas differ, and `learning_rate_factor` compensates for it, unless `lengthen_steps` is False.
-    """
+    """Local updates with an outer optimizer. Their steps are made longer, unless `lengthen_steps` is False."""
 
     def __init__(
         self,
@@ -77,7 +69,7 @@ class LocalSteps:
                 strict=True,
             )
         ]
-        self._factor = 1.0
+        self._step_length = StepLength(cluster.world_size, every)
         self._begin_interval()
 
     def _begin_interval(self) -> None:
@@ -142,7 +134,7 @@ class LocalSteps:
 
     @property
     def learning_rate_factor(self) -> float:
-        return min(self._factor, float(self._cluster.world_size**0.5)) if self._lengthen_steps else 1.0
+        return min(self._step_length.ratio, float(self._cluster.world_size**0.5)) if self._lengthen_steps else 1.0
 
     @property
     def unmerged(self) -> UnmergedSteps:
@@ -155,7 +147,7 @@ class LocalSteps:
 
     def finished_fragment(self) -> dict[str, Tensor]:
         fragment = self._fragments[(self._finished_fragments - 1) % len(self._fragments)]
-        factor = torch.tensor(self._factor, dtype=torch.float64)
+        factor = torch.tensor(self._step_length.ratio, dtype=torch.float64)
         return {"anchor": fragment.anchor, "momentum": fragment.momentum, "learning_rate_factor": factor}
 
     @torch.no_grad()
@@ -163,7 +155,7 @@ class LocalSteps:
         assert self._pending is not None
         self._pending.fragment.momentum.copy_(finished["momentum"])
         self._pending.move_to(finished["anchor"])
-        self._factor = float(finished["learning_rate_factor"])
+        self._step_length.ratio = float(finished["learning_rate_factor"])
         self._pending = None
         self._finished_fragments += 1
 
@@ -194,7 +186,7 @@ class LocalSteps:
         """Wait for the mean, and take the outer step. Returns the stats that came with it."""
         message = sent.wait_for_stats()
         mean_delta = sent.wait_for_mean()
-        self._estimate_factor(norm_ratio(message[-SKETCH_SIZE:], self._cluster.world_size))
+        self._step_length.update(message[-SKETCH_SIZE:])
         momentum = sent.fragment.momentum.mul_(self._outer_momentum).add_(mean_delta)
         sent.move_to(sent.fragment.anchor - self._outer_learning_rate * (mean_delta + self._outer_momentum * momentum))
         return message[:-SKETCH_SIZE]
@@ -210,21 +202,15 @@ class LocalSteps:
             return QuantizedMean(self._cluster, self._background, self._side_stream, QUANTIZED_BITS[wire_format])
         return Bf16Mean(self._cluster)
 
-    def _estimate_factor(self, ratio: float | None) -> None:
-        """Update the learning-rate factor from the norm ratio of the workers' deltas, if there is one."""
-        if ratio is not None:
-            estimate = step_length_ratio(ratio, self._cluster.world_size, MOMENTUM_STEPS + self._every)
-            self._factor = SMOOTHING * self._factor + (1 - SMOOTHING) * estimate
-
     def state_dict(self) -> dict[str, Tensor]:
         return {
             "exchange/momentum": self._momentum.clone(),
-            "exchange/learning_rate_factor": torch.tensor(self._factor),
+            "exchange/learning_rate_factor": torch.tensor(self._step_length.ratio),
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restart from the present weights, which are equal on all workers."""
-        self._factor = float(state.get("exchange/learning_rate_factor", 1.0))
+        self._step_length.ratio = float(state.get("exchange/learning_rate_factor", 1.0))
         self._anchor.copy_(flatten(self._parameters))
         momentum = state.get("exchange/momentum")
         if momentum is None:
@@ -317,14 +303,3 @@ def sum_on_host(
             return side_stream.copy_to(torch.device("cpu"), total)
 
     return background.submit(add).result
-
-
-def step_length_ratio(norm_ratio: float, world_size: int, steps: int) -> float:
-    """Length of Adam's step on the global batch, relative to the mean of its workers' steps.
-
-    `norm_ratio`: squared norm of the workers' mean delta over that of one worker's delta, from 1 if all are equal to
-    1 / world_size if they are independent. A delta averages the noise of `steps` gradients; from that follows the noise
-    of a single one.
-    """
-    noise = steps * max(0.0, 1 - norm_ratio) / max(norm_ratio - 1 / world_size, 1e-3)  # noise over signal, one worker
-    return float(((1 + noise) / (1 + noise / world_size)) ** 0.5)
