@@ -2,10 +2,12 @@
 
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -135,14 +137,24 @@ def test_the_threshold_may_be_changed_and_the_backward_model_may_not(models: Pat
     ):
         make(score_back_with=models / "int8")
     backward = models / "backward"
-    high, none = (
-        make(score_back_with=backward, settings={"cleaning.rules": ["agreement"], "cleaning.min_score": score})
-        for score in (1000, -1000)
-    )
-    assert high.description.corpus["kept_pairs"] == 0
+    rules: dict[str, object] = {"cleaning.rules": ["agreement"], "cleaning.min_score": 1000}
+    with pytest.raises(DragomanError, match=r"has no pairs: all .* were dropped \(.* by agreement"):
+        make(score_back_with=backward, settings=rules)
+    none = make(score_back_with=backward, settings={**rules, "cleaning.min_score": -1000})
     assert list(none.description.corpus["dropped"]) == ["empty"]
     with pytest.raises(DragomanError, match="was made with another backward model"):
         make()
+
+
+def test_a_corpus_without_pairs_is_an_error_that_names_the_rules(models: Path, text: Path, tmp_path: Path) -> None:
+    arguments = ("synthesize", models / "int8", text, "--out", tmp_path / "out")
+    done = run_command(*map(str, arguments), "cleaning.min_words=70")
+    assert done.returncode == 2
+    assert "translations were dropped (" in done.stderr
+    assert "by words" in done.stderr
+    again = run_command(*map(str, arguments), "cleaning.rules=[]")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "out" / "corpus.de").stat().st_size
 
 
 def test_inspect_refers_to_the_report(scored: Path) -> None:
@@ -152,11 +164,17 @@ def test_inspect_refers_to_the_report(scored: Path) -> None:
 
 
 def test_a_low_score_of_the_search_costs_no_model(models: Path, text: Path, tmp_path: Path) -> None:
-    rules = {"cleaning.rules": ["score"], "cleaning.min_score": -1.5}
-    made = synthesize_corpus(models / "int8", text, tmp_path / "out", settings=rules, progress=no_progress)
-    corpus = made.description.corpus
-    assert 0 < corpus["dropped"]["score"]["pairs"] < len(LINES)
-    assert all(score < -1.5 for *_, score in corpus["dropped"]["score"]["examples"])
+    def make(min_score: float) -> dict[str, Any]:
+        rules = {"cleaning.rules": ["score"], "cleaning.min_score": min_score}
+        made = synthesize_corpus(models / "int8", text, tmp_path / "out", settings=rules, progress=no_progress)
+        return made.description.corpus
+
+    make(-1000)
+    shard = SynthesisFolder(tmp_path / "out").shards.read(0)[1]
+    middle = statistics.median(each.score for _, found in shard for each in found)
+    dropped = make(middle)["dropped"]["score"]
+    assert 0 < dropped["pairs"] < len(LINES)
+    assert all(score < middle for *_, score in dropped["examples"])
 
 
 def test_a_model_in_training_is_exported_and_its_copy_resumes(models: Path, text: Path, tmp_path: Path) -> None:

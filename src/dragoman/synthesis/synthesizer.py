@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from dragoman.corpus.huggingface_folder import split_direction
@@ -20,6 +21,7 @@ from dragoman.decoding.pair_scoring import direction_problems
 from dragoman.errors import DragomanError, DragomanWarning
 from dragoman.files import locked, read_json
 from dragoman.launch.ssh import Machine, SshClient
+from dragoman.number_format import count
 from dragoman.progress_callback import Progress
 from dragoman.settings import DecodingSettings, MoneySettings
 from dragoman.synthesis.coordinator import Coordinator, count_gpus
@@ -34,6 +36,8 @@ from dragoman.synthesis.worker_connection import EngineFiles
 
 SHARD_LINES: dict[DeviceKind, int] = {"cpu": 2048, "cuda": 16384}
 """Lines of a shard: enough for full batches of similar lengths, few enough that little is lost with a machine."""
+EXAMPLE_WIDTH = 60
+"""Characters of each side of an example in a message."""
 _WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".model", ".spm"})
 _LOCAL = (Machine("localhost"),)
 
@@ -89,6 +93,7 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
             description = replace(description, corpus=made)
             folder.write(description)
             log.end(made, started_at_s)
+    _check_kept(request.out, made)
     _warn_of_mixture(description)
     return description
 
@@ -214,6 +219,22 @@ def weights_digest(model: Path) -> str:
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _check_kept(out: Path, made: Mapping[str, Any]) -> None:
+    """Raise an error if nothing is left: an empty corpus would only fail later, in `prepare`."""
+    if made["kept_pairs"]:
+        return
+    if not made["dropped"]:
+        raise DragomanError(f"{out} has no pairs: the text has no line that can be translated.")
+    dropped = ", ".join(f"{count(of_rule['pairs'])} by {rule}" for rule, of_rule in made["dropped"].items())
+    [rule, of_rule], *_ = made["dropped"].items()
+    text, translation, *_ = of_rule["examples"][0]
+    raise DragomanError(
+        f"{out} has no pairs: all {count(made['translated_pairs'])} translations were dropped ({dropped}). "
+        f"For example, {rule} dropped {shorten(text, EXAMPLE_WIDTH)!r} = {shorten(translation, EXAMPLE_WIDTH)!r}. "
+        "Use a better model, or other rules (cleaning.rules): with those, the same command translates nothing again."
+    )
 
 
 def _warn_of_mixture(description: SynthesisDescription) -> None:
