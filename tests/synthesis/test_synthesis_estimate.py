@@ -73,10 +73,27 @@ def test_doctor_scores_as_many_pairs_as_the_synthesis_will(
     assert long < FIRST_LINES / 8
 
 
-def test_scores_are_part_of_a_synthesis_only(models: Path) -> None:
-    done = run_command("doctor", "tiny", "--score-back-with", str(models / "backward"))
+@pytest.mark.parametrize(("options", "candidates", "engine"), [
+    (["--n-best", "2"], 2, "CTranslate2"), (["--sample", "--n-best", "3"], 3, "torch")
+])  # fmt: skip
+def test_doctor_translates_as_the_synthesis_will(
+    models: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], candidates: int,
+    engine: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(synthesis_estimate, "MEASURED_S", 0.0)
+    results, store = record_results(monkeypatch), ShardStore(tmp_path)
+    done = run_command("doctor", str(models / "torch"), str(text), *options, "--json")
+    assert done.returncode == 0, done.stderr
+    assert engine in json.loads(done.stdout)["machines"]["localhost"]
+    store.write(0, results[-1].content)
+    assert max(len(found) for _, found in store.read(0)[1]) == candidates
+
+
+@pytest.mark.parametrize("option", [["--score-back-with", "backward"], ["--n-best", "2"], ["--sample"]])
+def test_options_of_a_synthesis_need_a_model_and_texts(option: list[str]) -> None:
+    done = run_command("doctor", "tiny", *option)
     assert done.returncode == 2
-    assert "--score-back-with is for a synthesis: add its model and texts" in done.stderr
+    assert f"{option[0]} is for a synthesis: add its model and texts" in done.stderr
 
 
 def test_a_text_without_lines_is_an_error(tmp_path: Path) -> None:

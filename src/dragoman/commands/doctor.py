@@ -50,6 +50,10 @@ ScoredWith = Annotated[
     Path | None,
     typer.Option("--score-back-with", metavar="MODEL", help="Of a synthesis: count the time of scoring with it."),
 ]
+NBest = Annotated[int | None, typer.Option("--n-best", min=1, max=100, help="Of a synthesis: translations per line.")]
+Sampled = Annotated[
+    bool, typer.Option("--sample", help="Of a synthesis: draw translations instead of searching the best one.")
+]
 
 
 def doctor(
@@ -66,6 +70,8 @@ def doctor(
     ] = False,
     what_if: WhatIf = None,
     score_back_with: ScoredWith = None,
+    n_best: NBest = None,
+    sample: Sampled = False,
     ssh_config: SshConfig = None,
     python: RemotePython = sys.executable,
     as_json: AsJson = False,
@@ -73,7 +79,7 @@ def doctor(
     """Benchmark machines and the links between them, and estimate time, memory, cost and limits of a run.
 
     With a model and texts, estimate time and cost of `dragoman synthesize`: all machines translate for some seconds,
-    and score with the model of --score-back-with.
+    and score with the model of --score-back-with. Give it the options of `synthesize` that change its speed.
 
     Trains for a few seconds as the run will. Takes under a minute; on a GPU about a minute more if the model was not
     compiled there before. With --quick a few seconds, for a rough estimate. The exit code is 1 if the plan is not
@@ -96,10 +102,11 @@ def doctor(
     from dragoman.launch.ssh import SshClient, parse_hosts
     from dragoman.recipe import resolve
 
-    if score_back_with is not None or sum("=" not in word for word in arguments or []) > 1:
-        from dragoman.commands.synthesis_estimate_table import estimate
+    if score_back_with or n_best or sample or sum("=" not in word for word in arguments or []) > 1:
+        from dragoman.commands.synthesis_estimate_table import SynthesisOptions, estimate
 
-        estimate(arguments or [], score_back_with, hosts, SshClient(ssh_config, python), as_json=as_json)
+        options = SynthesisOptions(score_back_with, n_best, sample)
+        estimate(arguments or [], options, hosts, SshClient(ssh_config, python), as_json=as_json)
         return
     named, overrides = split_arguments(arguments or [])
     recipe = named or DEFAULT_RECIPE
