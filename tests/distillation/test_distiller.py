@@ -225,6 +225,7 @@ def test_the_printed_commands_have_all_options_and_are_quoted_for_a_shell(made, 
     words = {part.name: shlex.split(part.command) for part in parts}
     options = {"--hosts", "a,b", "--score-back-with", "de en", "decoding.beam=2", str(folder.synthetic)}
     assert {"more text.en", *options} <= set(words["synthetic"])
+    assert any(word.startswith("cleaning.rules=") for word in words["synthetic"]), "its rules drop translations, too"
     assert {"--workers", "3", str(folder.student.run)} <= set(words["run"])
     for part in ("data", "run", "baseline data", "baseline run"):
         overrides = [word for word in words[part] if "=" in word]
@@ -238,6 +239,7 @@ def test_the_command_prints_the_tables(made):
     for text in ("words/s on one core", "what the teacher brought", "synthetic text", "time", "dragoman report"):
         assert text in done.stdout
     assert "Part 1 of" in done.stderr
+    assert "measuring" not in done.stderr, "all parts are complete"
 
 
 def test_the_time_of_the_parts_that_follow_is_told_while_the_teacher_translates(made, tmp_path):

@@ -105,10 +105,10 @@ def _announce(part: "PartStart", console: "Console") -> None:
     spent = f"  {span(part.seconds_so_far)} so far" if part.seconds_so_far else ""
     if part.cost_so_far is not None:
         spent += f", {part.cost_so_far:.2f} {part.currency}"
-    if part.left.known_s or part.left.unknown:
+    if part.state in ("to do", "begun"):  # Of other parts there is nothing to measure.
         spent += f"  {part.left}"
-    if part.total_cost is not None and part.left.known_s:
-        spent += f", {part.total_cost:.2f} {part.currency} in total"
+        if part.total_cost is not None and part.left.known_s:
+            spent += f", {part.total_cost:.2f} {part.currency} in total"
     console.print(
         f"\n[bold]Part {part.number} of {part.parts}: {part.name}{states[part.state]}[/bold]{spent}\n"
         f"[dim]{escape(part.command)}[/dim]",

@@ -51,6 +51,11 @@ class DistillationInputs:
             return [f"{key}={show_value(value)}" for key, value in self.overrides.items()]
         return list(self.overrides)
 
+    @property
+    def cleaning_arguments(self) -> list[str]:
+        """Those that also decide which of the teacher's translations are dropped."""
+        return [override for override in self.override_arguments if override.startswith("cleaning.")]
+
     def check(self) -> None:
         """Raise one error with everything that would fail later."""
         problems = [f"--text {path} does not exist: check the path." for path in self.text if not Path(path).is_file()]

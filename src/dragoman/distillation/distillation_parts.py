@@ -50,10 +50,11 @@ class _PartBuilder:
         def make() -> None:
             pipeline.synthesize(
                 inputs.teacher, texts, out, score_back_with=inputs.score_back_with, hosts=inputs.hosts,
-                progress=self._progress, beam=inputs.beam,
+                settings=inputs.cleaning_arguments, progress=self._progress, beam=inputs.beam,
             )  # fmt: skip
 
-        command = _command("synthesize", inputs.teacher, *texts, "--out", out, *backward, *hosts, *beam)
+        settings = [*beam, *inputs.cleaning_arguments]
+        command = _command("synthesize", inputs.teacher, *texts, "--out", out, *backward, *hosts, *settings)
         return Part("synthetic", out, command, make, ("data",))
 
     def student(self, student: StudentFolder, prefix: str) -> list[Part]:
