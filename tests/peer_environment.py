@@ -11,7 +11,7 @@ from dragoman.files import locked
 FOLDER = Path(sys.prefix) / "peers"
 PACKAGES = (
     "mlflow-skinny==3.17.2", "sqlalchemy==2.0.*", "alembic", "wandb==0.31.0", "trackio==0.43.0",
-    "ipykernel==7.4.0", "nbclient==0.11.0", "ipywidgets==8.1.9",
+    "ipykernel==7.4.0", "nbclient==0.11.0", "ipywidgets==8.1.9", "triton==3.9.0; sys_platform == 'linux'",
 )  # fmt: skip
 
 
@@ -20,7 +20,7 @@ def peer_python() -> Path:
     python, stamp = FOLDER / "bin" / "python", FOLDER / "installed.txt"
     FOLDER.mkdir(exist_ok=True)
     with locked(FOLDER.parent / "peers.lock"):
-        if not stamp.is_file() or stamp.read_text().split() != list(PACKAGES):
+        if not stamp.is_file() or stamp.read_text().splitlines() != list(PACKAGES):
             venv.create(FOLDER, clear=True, symlinks=True, with_pip=False)
             packages = next((FOLDER / "lib").glob("python*/site-packages"))
             shared = [*(path for path in sys.path if path and Path(path).name == "src"), *site.getsitepackages()]

@@ -3,18 +3,13 @@
 Shapes: Tq queries, Tk keys, H heads, D features of a head, V vocabulary.
 """
 
-import math
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dragoman.batching.packed_batch import (
     IGNORED_LABEL,
     Batch,
-    Packed,
-    SequenceLayout,
-    pack,
     pack_sentences,
     pad_to_size,
 )
@@ -23,15 +18,10 @@ from dragoman.decoding.beam_search import search
 from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.model.architecture import Architecture
 from dragoman.model.dropout import (
-    COUNTER_FACTOR,
     Dropout,
     draw_seeds,
-    hashed_bits,
     keep_mask,
-    keep_scale,
-    keep_threshold,
     keep_weights_mask,
-    mix_bits_,
     seed_dropout,
 )
 from dragoman.model.loss import _LinearCrossEntropy, linear_cross_entropy
@@ -39,80 +29,25 @@ from dragoman.model.residual import add_and_norm
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings
 
+from .kernel_references import (
+    CLASSIC,
+    MARIAN,
+    MODERN,
+    halves_of,
+    make_model,
+    random_batch,
+    reference_weights,
+    relative_error,
+)
+
 pytestmark = pytest.mark.gpu
 
 GPU = torch.device("cuda")
-CLASSIC = Architecture(
-    vocabulary=512, d_model=64, heads=2, encoder_layers=2, decoder_layers=2, feed_forward=128, dropout=0.1,
-    attention_dropout=0.1, activation_dropout=0.1,
-)  # fmt: skip
-MODERN = CLASSIC.replaced(norm="rmsnorm", activation="swiglu", positions="rotary", bias=False, qk_norm=True)
-MARIAN = CLASSIC.replaced(
-    norm_position="after", activation="swish", positions="marian", first_position=0, output_bias=True
-)
 kinds = pytest.mark.parametrize("architecture", [CLASSIC, MODERN, MARIAN], ids=["classic", "modern", "marian"])
-
-
-def make_model(architecture: Architecture) -> Transformer:
-    """A model with random weights, also where they are constant."""
-    torch.manual_seed(0)
-    model = Transformer(architecture)
-    if model.output_bias is not None:
-        nn.init.normal_(model.output_bias)
-    return model.to(GPU)
-
-
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    return float((found.double() - expected.double()).norm() / expected.double().norm())
-
-
-def random_batch(seed: int, pairs: int = 40) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, 90, (2, pairs), generator=generator)
-    source, labels = (torch.randint(4, 512, (int(side.sum()),), generator=generator) for side in lengths)
-    target = pack(labels, lengths[1])
-    return Batch(pack(source, lengths[0]), Packed(labels.roll(1), target.layout), labels)
-
-
-def halves_of(batch: Batch) -> list[Batch]:
-    """The even and the odd pairs of a batch."""
-    halves = []
-    for first in (0, 1):
-        sides, labels = [], []
-        for packed in (batch.source, batch.target):
-            bounds = packed.layout.cu_seqlens.long()
-            chosen = torch.arange(first, packed.layout.sentences, 2)
-            tokens = torch.cat([torch.arange(bounds[number], bounds[number + 1]) for number in chosen])
-            sides.append(pack(packed.tokens[tokens], bounds.diff()[chosen], bounds[chosen]))
-            labels.append(tokens)
-        halves.append(Batch(*sides, batch.labels[labels[1]]))
-    return halves
 
 
 def at_fixed_size(batch: Batch) -> Batch:
     return pad_to_size(batch, 4096, 4224, 128).to(GPU)
-
-
-def reference_weights(
-    q: Tensor, k: Tensor, queries: SequenceLayout, keys: SequenceLayout, causal: bool, rate: float, seed: Tensor
-) -> Tensor:
-    """[H, Tq, Tk]: the attention weights by their definition."""
-    assert queries.sentence_ids is not None
-    assert keys.sentence_ids is not None
-    (Tq, H, D), Tk = q.shape, k.shape[0]
-    rows, columns, heads = (torch.arange(count, dtype=torch.int32, device=GPU) for count in (Tq, Tk, H))
-    positions = keys.positions.int()
-    last = int(keys.cu_seqlens[-1])
-    visible = (queries.sentence_ids[:, None] == keys.sentence_ids) & (columns < last)
-    if causal:
-        visible = visible & (rows[:, None] >= columns)
-    scores = torch.einsum("qhd,khd->hqk", q, k) * D**-0.5
-    weights = torch.softmax(scores.masked_fill(~visible, -math.inf), -1).nan_to_num(0.0)
-    if rate == 0.0:
-        return weights
-    row_bits = hashed_bits(queries.places * H + heads[:, None], seed)[:, :, None]
-    kept = mix_bits_(row_bits ^ positions * COUNTER_FACTOR) < keep_threshold(rate)
-    return weights * kept * keep_scale(rate)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2])
@@ -190,7 +125,7 @@ def test_loss_and_its_gradients_equal_the_plain_implementation(has_bias: bool) -
 
 @kinds
 def test_fixed_sizes_change_neither_loss_nor_gradients(architecture: Architecture) -> None:
-    model = make_model(architecture).eval()
+    model = make_model(architecture, GPU).eval()
     batch = random_batch(2)
     results = []
     for each in (batch.to(GPU), at_fixed_size(batch)):
@@ -205,7 +140,7 @@ def test_fixed_sizes_change_neither_loss_nor_gradients(architecture: Architectur
 
 @kinds
 def test_a_compiled_model_has_the_same_dropout_masks(architecture: Architecture) -> None:
-    model = make_model(architecture).train()
+    model = make_model(architecture, GPU).train()
     draw_seeds(seed_dropout(model, GPU), 1, step=1)
     batch = at_fixed_size(random_batch(3))
     results = []
@@ -235,7 +170,7 @@ def test_dropout_masks_of_a_gpu_are_those_of_a_cpu() -> None:
 @kinds
 def test_kernels_have_the_dropout_of_plain_micro_batches(architecture: Architecture) -> None:
     """The loss and the gradients of a batch in bf16 with kernels, and of its halves in float32 without."""
-    model = make_model(architecture).train()
+    model = make_model(architecture, GPU).train()
     draw_seeds(seed_dropout(model, GPU), 1, step=1)
     whole = random_batch(3)
     results = []
@@ -253,7 +188,7 @@ def test_kernels_have_the_dropout_of_plain_micro_batches(architecture: Architect
 def test_a_search_with_cuda_graphs_equals_a_plain_search(
     architecture: Architecture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = make_model(architecture).eval()
+    model = make_model(architecture, GPU).eval()
     prefix = (7,) if architecture is MARIAN else ()
     special_tokens = SpecialTokens(1, 2, (0, 1, 3), prefix)
     monkeypatch.setattr(beam_search, "GRAPH_MIN_SENTENCES", 8)  # so that the batch shrinks
