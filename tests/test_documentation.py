@@ -26,7 +26,7 @@ import dragoman
 from dragoman import cli, recipe
 
 from .command_line import run_command
-from .documentation import NOT_RUN, PAGES, ROOT, Block, blocks, find_reason, make_recipes, make_world
+from .documentation import NOT_RUN, PAGES, ROOT, STEPS, Block, blocks, find_reason, make_recipes, make_world
 from .shared_folder import shared_folder
 
 BLOCKS = list(blocks())
@@ -81,7 +81,7 @@ def test_commands_run(block, world):
 
 
 def run(command: str) -> None:
-    command = re.sub(r"training\.steps=\d{4,}", "training.steps=4", command)  # As in the recipes of the world.
+    command = re.sub(r"training\.steps=\d{4,}", f"training.steps={STEPS}", command)  # As the recipes of the world.
     words = shlex.split(command)
     if words[0] == "curl":
         with RunningServer("models/en-de", "models/de-en", "--suggestions", "received") as url:
@@ -101,7 +101,7 @@ def run(command: str) -> None:
 
 def make_anew(words: list[str]) -> None:
     """Remove an output that the world has, so that it is made."""
-    if {"prepare", "train", "export"} & set(words) and "--out" in words:
+    if {"prepare", "train", "export", "synthesize"} & set(words) and "--out" in words:
         shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
 
 
