@@ -5,12 +5,14 @@
 Two data sets of the same pairs, one with `augmentation.upper_case=0.2 augmentation.typos=0.2`. The same recipe trains a
 model on each, for the same number of steps. Each translates versions of the test set: as it is, in upper case on both
 sides, and with typing errors in the source. These are made in another way than those of the augmentation: every letter
-may be left out, swapped with the next, or get a random letter in its place or beside it. The loss is the BLEU of the
-first version minus that of another.
+may be left out, swapped with the next, or get a random letter in its place or beside it. They are drawn several times,
+since one draw differs from another by half a BLEU, and BLEU is their mean. The loss is the BLEU of the first version
+minus that of another.
 """
 
 import argparse
 import random
+import statistics
 import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,11 +25,13 @@ from benchmarks.reporting import Figure, print_figures
 from dragoman.corpus.augmentation import typos, upper_case
 from dragoman.corpus.sources import Languages
 from dragoman.decoding import scoring
+from dragoman.decoding.line_translator import LineTranslator
 
 AUGMENTATION = ("augmentation.upper_case=0.2", "augmentation.typos=0.2")
 CORPUS_PARTS = {"multi30k": (MULTI30K, "valid", "test2016"), "europarl": (EUROPARL, None, "valid")}
 """Name, validation set and test set. Without a validation set, pairs are held out."""
-SEED = 23
+SEEDS = range(23, 29)
+"""Of the typing errors."""
 LETTERS_PER_ERROR = 40
 """About one word of eight has an error."""
 Pairs = list[tuple[str, str]]
@@ -60,14 +64,14 @@ def train(folder: Path, corpus: str, valid: str | None, options: argparse.Namesp
     run_dragoman("train", recipe, "--data", folder / "data", "--out", folder / "run", *options.overrides)
 
 
-def versions(pairs: Pairs) -> dict[str, Pairs]:
-    """The test set as it is, and with each change."""
-    languages, rng = Languages(*LANGUAGES), random.Random(SEED)
+def versions(pairs: Pairs) -> dict[str, list[Pairs]]:
+    """The test set as it is, and with each change; with typing errors once for each seed."""
+    languages, draws = Languages(*LANGUAGES), [random.Random(seed) for seed in SEEDS]
     return {
-        "as it is": pairs,
-        "upper case": [upper_case(pair, languages, rng) for pair in pairs],
-        "typing errors": [(mistype(source, rng), target) for source, target in pairs],
-        "typing errors as in training": [typos(pair, languages, rng) for pair in pairs],
+        "as it is": [pairs],
+        "upper case": [[upper_case(pair, languages, draws[0]) for pair in pairs]],
+        "typing errors": [[(mistype(source, rng), target) for source, target in pairs] for rng in draws],
+        "typing errors as in training": [[typos(pair, languages, rng) for pair in pairs] for rng in draws],
     }
 
 
@@ -90,15 +94,19 @@ def measure(folder: Path, pairs: Pairs) -> Iterator[Figure]:
     bleu: dict[str, dict[str, float]] = {"plain": {}, "augmented": {}}
     for kind, found in bleu.items():
         translator = dragoman.load(folder / kind / "run")
-        for version, changed in versions(pairs).items():
-            sources, references = zip(*changed, strict=True)
-            found[version] = scoring.score(translator.translate(sources), references, language=LANGUAGES[1]).bleu.value
+        for version, draws in versions(pairs).items():
+            found[version] = statistics.mean(score(translator, changed) for changed in draws)
             yield Figure(f"BLEU, {kind}, {version}", f"{found[version]:.1f}", "", found[version])
     for version in list(versions([]))[1:]:
         lost = {kind: found["as it is"] - found[version] for kind, found in bleu.items()}
         ratio = lost["augmented"] / lost["plain"]
         text = f"{lost['plain']:.1f} without, {lost['augmented']:.1f} with: {ratio:.0%}"
         yield Figure(f"BLEU lost by {version}", text, "half", {**lost, "ratio": ratio})
+
+
+def score(translator: LineTranslator, pairs: Pairs) -> float:
+    sources, references = zip(*pairs, strict=True)
+    return scoring.score(translator.translate(sources), references, language=LANGUAGES[1]).bleu.value
 
 
 if __name__ == "__main__":
