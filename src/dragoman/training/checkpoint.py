@@ -138,13 +138,15 @@ class Checkpoints:
         behind reports it, once, and writes again when it is ahead itself, or in the next common world.
         """
         path = self.folder / folder_name(state.step)
-        ahead = _ahead_in_another_world(self.folder, state)
-        if ahead is None and not publish_new_folder(draft, path):
-            ahead = _ahead_in_another_world(self.folder, state)  # It may just have published this step.
-            if ahead is None:
-                publish_folder(draft, path)  # The earlier one is damaged, or from before a rollback.
+        place, ahead = draft, _ahead_in_another_world(self.folder, state)
+        if ahead is None:
+            place = path if publish_new_folder(draft, path) else draft
+            # Meanwhile it may have published this step, or even later ones and removed this one again.
+            ahead = _ahead_in_another_world(self.folder, state)
+        if ahead is None and place == draft:
+            publish_folder(draft, path)  # The earlier one is damaged, or from before a rollback.
         if ahead is not None:
-            shutil.rmtree(draft)
+            shutil.rmtree(place, ignore_errors=True)  # It may be removing it, too.
             if not self._is_behind:
                 self._record(CheckpointSkipped(step=state.step, ahead=ahead))
         self._is_behind = ahead is not None
@@ -219,11 +221,15 @@ def best(folder: Path, count: int) -> list[str]:
 
 def _ahead_in_another_world(folder: Path, state: TrainingState) -> str | None:
     """The newest checkpoint, if it is intact, as far as `state` or further, and not from a world of its past."""
-    newest = next(iter(names(folder)), "")
-    if newest < folder_name(state.step):
-        return None
-    worlds = _read_state(folder / newest).get("worlds")
-    return newest if worlds and worlds[-1] not in state.worlds and find_damage(folder / newest) is None else None
+    while (newest := next(iter(names(folder)), "")) >= folder_name(state.step):
+        worlds = _read_state(folder / newest).get("worlds")
+        if worlds and worlds[-1] in state.worlds:
+            return None
+        if worlds and find_damage(folder / newest) is None:
+            return newest
+        if newest in names(folder)[:1]:
+            return None  # It is damaged; it was not just removed by a writer that is further ahead.
+    return None
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
