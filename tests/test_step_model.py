@@ -87,6 +87,13 @@ def test_an_overlapped_exchange_pays_the_latency_once_in_the_steps_of_overlap():
     assert exchange.exposed_s(replace(method, overlap=2), behind_s=0.2) == 0
 
 
+@pytest.mark.parametrize(("workers", "messages"), [(2, 1), (3, 2), (8, 2)])
+def test_two_workers_exchange_quantized_values_in_one_message_and_more_in_two(workers, messages):
+    exchange = ExchangeConditions(RingLink(1e12, latency_s=0.3), parameters=1, workers=workers)
+    assert exchange.latency_s(exchange_method("local", wire_format="bf16", overlap=0)) == pytest.approx(0.3)
+    assert exchange.latency_s(exchange_method("local", wire_format="int8", overlap=0)) == pytest.approx(messages * 0.3)
+
+
 def test_powersgd_sends_two_factors_for_each_matrix_in_two_messages():
     matrices = ((512, 2048), (4, 4))
     exchange = ExchangeConditions(RingLink(1e6, latency_s=1.0), 512 * 2048 + 16 + 100, 2, matrices)

@@ -4,7 +4,8 @@ One model for three uses: `exchange.method=auto` chooses a method with it, `drag
 starts, and `dragoman report` predicts the same run on other links. Only the standard library is imported.
 
 A step computes, updates the weights, and exchanges gradients or weights. For a message of `m` bytes each of `n` workers
-sends `2 (n - 1) / n * m` bytes, in a ring all-reduce as in a reduce-scatter and an all-gather of quantized values.
+sends `2 (n - 1) / n * m` bytes: in a ring all-reduce, in a reduce-scatter and an all-gather of quantized values, and
+where two workers send each other all of theirs.
 """
 
 import math
@@ -35,13 +36,13 @@ device. Measured on an H200, next to the steps of transformer-base."""
 MIN_INTERVAL, MAX_INTERVAL = 2, 512
 """Range of intervals that `auto` chooses from."""
 LOSS_INCREASE = {
-    "int8": {1: 0.0, 32: 0.022, 128: 0.047, 512: 0.073},
-    "int4": {1: 0.001, 32: 0.023, 128: 0.048, 512: 0.081},
-    "int2": {1: 0.006, 32: 0.028, 128: 0.069, 512: 0.131},
+    "int8": {1: 0.0, 32: 0.026, 128: 0.046, 512: 0.072},
+    "int4": {1: 0.0, 32: 0.026, 128: 0.048, 512: 0.078},
+    "int2": {1: 0.002, 32: 0.028, 128: 0.059, 512: 0.105},
 }
 """Part by which the validation loss is higher than that of synchronous training on the same tokens, by wire format and
 interval. Measured with `benchmarks.exchange_quality`, with two workers and a tiny model (docs/benchmarks.md): it gives
-the order of the settings. On an H200, `modern` lost 2.0 % where the table has 4.3 % (54, int2) and 4.6 % (108, int4).
+the order of the settings. On an H200, `modern` lost 2.0 % where the table has 4.0 % (54, int2) and 4.5 % (108, int4).
 For intervals of 1 only rounding counts, as much as at 32."""
 
 
@@ -162,8 +163,9 @@ class ExchangeConditions:
 
     def latency_s(self, method: ExchangeMethod) -> float:
         """Time of the messages of an exchange, or of an overlapped part of it, if they were empty."""
-        is_quantized = WIRE_BITS[method.wire_format] < WIRE_BITS["bf16"]
-        messages = 2 if is_quantized or method.name == "powersgd" else 1
+        # A reduce-scatter and an all-gather; two workers send each other their values at once.
+        in_parts = WIRE_BITS[method.wire_format] < WIRE_BITS["bf16"] and self.workers > 2
+        messages = 2 if in_parts or method.name == "powersgd" else 1
         return messages * self.link.latency_s + (PART_LATENCY_S if method.overlap else 0.0)
 
     def transfer_s(self, method: ExchangeMethod) -> float:
@@ -348,7 +350,7 @@ def choose(
         f"{f', each part during {method.overlap} of them' if method.overlap > 1 else ''}; expect steps to wait for "
         f"{exposed_s / (compute_s + exposed_s):.0%} of their time, and a loss {expected_loss_increase(method):.1%} "
         "higher than that of synchronous training, as a tiny model on two workers had (one of 61 million parameters "
-        f"had less than half of that); each checkpoint waits for {_rounded(exchange_s)} s"
+        f"had half of that); each checkpoint waits for {_rounded(exchange_s)} s"
     )
     if is_hidden:
         return ExchangeChoice(method, f"{measured}: {expected}")

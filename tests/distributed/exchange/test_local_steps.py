@@ -70,7 +70,7 @@ def test_the_error_of_an_int8_mean_is_bounded_by_the_scale_of_each_block(worlds,
         error = (weights - torch.stack(updates).mean(0)).abs()
         for block in range(int(blocks.max()) + 1):
             scales = [float(update[blocks == block].abs().max()) / 128 for update in updates]
-            assert float(error[blocks == block].max()) <= 1.01 * (sum(scales) / 2 / 2 + max(scales) / 2)
+            assert float(error[blocks == block].max()) <= 1.01 * sum(scales) / 2 / 2, "rounded once, not twice"
 
 
 @pytest.mark.parametrize("overlap", [1, 3])

@@ -1,8 +1,9 @@
 """Mean of the workers' values in a few bits each, with error feedback.
 
-Each worker averages one part of the values: it receives all others' parts (reduce-scatter), and sends the mean to all
-(all-gather). So the bytes that a worker sends hardly grow with the number of workers. What rounding loses, in a
-worker's values and in the mean, is added to the next ones.
+Two workers send each other all of their values. More of them average one part of the values each: a worker receives all
+others' values of its part (reduce-scatter), and sends their mean to all (all-gather). So the bytes that a worker sends
+hardly grow with the number of workers. What rounding loses, in a worker's values and in the mean, is added to the next
+ones.
 """
 
 from collections.abc import Callable
@@ -33,32 +34,41 @@ class QuantizedMean:
     def start(self, values: Tensor) -> Callable[[], Tensor]:
         """Start to average in the background. Call the result for the mean, the same on all workers."""
         workers, count = self._cluster.world_size, len(values)
-        part = -(-count // (workers * BLOCK)) * BLOCK
+        parts = workers if workers > 2 else 1  # Two would send as many bytes in parts, but round twice.
+        part = -(-count // (parts * BLOCK)) * BLOCK
         with self._side_stream.after_compute(values):
-            wanted = nn.functional.pad(values, (0, workers * part - count)).view(workers, part)
+            wanted = nn.functional.pad(values, (0, parts * part - count)).view(parts, part)
             if self._lost is not None:
                 wanted = wanted + self._lost
             message = quantize(wanted, self._bits)
             self._lost = wanted - dequantize(message, part, self._bits)
-        averaged = self._background.submit(self._average, self._cluster.collectives, message, part, count)
+        average = self._average_by_parts if parts > 1 else self._average
+        averaged = self._background.submit(average, self._cluster.collectives, message, part)
 
         def finish() -> Tensor:
-            mean = averaged.result()
+            mean = averaged.result().flatten()[:count]
             self._side_stream.hand_over(mean)
             return mean
 
         return finish
 
-    def _average(self, world: Collectives, message: Tensor, part: int, count: int) -> Tensor:
-        """The mean of all parts, after both exchanges."""
+    def _average(self, world: Collectives, message: Tensor, count: int) -> Tensor:
+        """The mean of the messages of all workers."""
         with torch.no_grad(), self._side_stream.active():
-            device, message_device = message.device, world.message_device
-            received = world.all_to_all_async(self._side_stream.copy_to(message_device, message))()
-            mean = dequantize(self._side_stream.copy_to(device, received), part, self._bits).mean(0)
+            return self._gather(world, message, count).mean(0)
+
+    def _average_by_parts(self, world: Collectives, message: Tensor, part: int) -> Tensor:
+        """The means of all parts, after both exchanges."""
+        with torch.no_grad(), self._side_stream.active():
+            received = world.all_to_all_async(self._side_stream.copy_to(world.message_device, message))()
+            mean = dequantize(self._side_stream.copy_to(message.device, received), part, self._bits).mean(0)
             if self._lost_by_mean is not None:
                 mean += self._lost_by_mean
             packed = quantize(mean, self._bits)
             self._lost_by_mean = mean - dequantize(packed, part, self._bits)
-            parts = world.all_gather_async(self._side_stream.copy_to(message_device, packed))()
-            means = dequantize(self._side_stream.copy_to(device, torch.stack(parts)), part, self._bits)
-            return means.flatten()[:count]
+            return self._gather(world, packed, part)
+
+    def _gather(self, world: Collectives, message: Tensor, count: int) -> Tensor:
+        """The values in the messages of all workers."""
+        messages = world.all_gather_async(self._side_stream.copy_to(world.message_device, message))()
+        return dequantize(self._side_stream.copy_to(message.device, torch.stack(messages)), count, self._bits)
