@@ -3,11 +3,12 @@
 Prepares Europarl with newstest2013 and newstest2014 as validation and test set, trains a teacher (or takes a given
 one), distills it with `--compare`, and prints the table of systems and the ledger. The student is trained longer than
 its teacher: it is small, and a step of it is fast. The steps are those that an H200 should manage in about fourteen
-minutes; `--corpus multi30k` and fewer steps try the flow on a CPU. Everything that exists in --out is kept, so the same
-command resumes.
+minutes; the second command tries the flow on a CPU, in about fifteen minutes: a teacher of fewer steps only repeats
+itself, and `synthesize` drops all of that. Everything that exists in --out is kept, so the same command resumes.
 
     python -m benchmarks.distillation --out FOLDER [--teacher RUN] [--pairs 600000] [--teacher-steps 5000]
-    python -m benchmarks.distillation --out FOLDER --corpus multi30k --pairs 400 --teacher-steps 30 --student-steps 30
+    python -m benchmarks.distillation --out FOLDER --corpus multi30k --pairs 3000 --teacher-recipe tiny \
+        --teacher-steps 300 --recipe student-tiny --student-steps 30
 """
 
 import argparse
