@@ -7,7 +7,7 @@ minutes; the second command tries the flow on a CPU, in about fifteen minutes: a
 itself, and `synthesize` drops all of that. Everything that exists in --out is kept, so the same command resumes.
 
     python -m benchmarks.distillation --out FOLDER [--teacher RUN] [--pairs 600000] [--teacher-steps 5000]
-    python -m benchmarks.distillation --out FOLDER --corpus multi30k --pairs 3000 --teacher-recipe tiny \
+    python -m benchmarks.distillation --out FOLDER --corpus multi30k --pairs 3000 --teacher-recipe tiny \\
         --teacher-steps 300 --recipe student-tiny --student-steps 30
 """
 
