@@ -163,10 +163,12 @@ def test_a_restarted_worker_waits_until_the_others_have_left_the_world_of_its_fo
     """They learn of its death from the same quorum that it is in again."""
     workers.start(0, 1, 2)
     workers.form_world(0, 1, 2)
+    first, _, third = workers.run(lambda worker: worker._losses)  # A busy machine may lose a worker for a moment.
     workers.stop(1)
     workers.start(1)
     workers.form_world(0, 1, 2)
-    assert workers.run(lambda worker: worker._losses) == [1, 0, 1], "it joined too early and waited in vain"
+    losses = workers.run(lambda worker: worker._losses)
+    assert losses == [first + 1, 0, third + 1], "it joined too early and waited in vain"
 
 
 def test_a_worker_that_connects_slowly_to_the_store_of_a_new_world_is_not_lost(workers, monkeypatch):
