@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from dragoman.step_model import (
     BF16,
     LOSS_INCREASE,
+    LOSS_INCREASE_BY_PARTS,
     MAX_EXPOSED,
     MAX_INTERVAL,
     METHODS,
@@ -159,21 +160,23 @@ def test_auto_chooses_the_method_that_the_link_can_carry(mbit_per_s, name):
     assert f"{mbit_per_s:,} Mbit/s" in choice.reason or mbit_per_s < 100
 
 
-def test_the_table_of_losses_never_prefers_fewer_bits_or_longer_intervals_of_the_same_kind():
+@pytest.mark.parametrize("table", [LOSS_INCREASE, LOSS_INCREASE_BY_PARTS])
+def test_the_table_of_losses_never_prefers_fewer_bits_or_longer_intervals_of_the_same_kind(table):
     finer = ["int8", "int4", "int2"]
-    assert list(LOSS_INCREASE) == finer
-    for losses in LOSS_INCREASE.values():
+    assert list(table) == finer
+    for losses in table.values():
         assert sorted(losses) == [1, 32, 128, MAX_INTERVAL]
         assert list(losses.values()) == sorted(losses.values())
-    for interval in LOSS_INCREASE["int8"]:
-        by_bits = [LOSS_INCREASE[wire_format][interval] for wire_format in finer]
+    for interval in table["int8"]:
+        by_bits = [table[wire_format][interval] for wire_format in finer]
         assert by_bits == sorted(by_bits)
 
 
-def test_settings_to_choose_from_lose_more_only_if_they_send_less():
-    settings = list(local_settings())
+@pytest.mark.parametrize("workers", [2, 3])
+def test_settings_to_choose_from_lose_more_only_if_they_send_less(workers):
+    settings = list(local_settings(workers))
     sent = [each.bits_per_step for each in settings]
-    losses = [expected_loss_increase(each) for each in settings]
+    losses = [expected_loss_increase(each, workers) for each in settings]
     assert losses == sorted(losses)
     assert sent == sorted(sent, reverse=True)
     assert settings[-1] == ExchangeMethod("local", MAX_INTERVAL, "int2"), "the strongest"
@@ -245,7 +248,8 @@ def test_local_steps_in_use_never_lose_much_more_than_the_best(link, other, comp
     assert kept in (present, best)
     if kept != best:
         assert kept.name == best.name == "local"
-        assert expected_loss_increase(kept) <= 1.15 * expected_loss_increase(best)
+        kept_loss, best_loss = (expected_loss_increase(each, workers) for each in (kept, best))
+        assert kept_loss <= 1.15 * best_loss
 
 
 @given(link=ring_links, **training)

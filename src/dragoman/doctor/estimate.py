@@ -126,7 +126,7 @@ def _find_limits(
         strongest = conditions.chosen().method
         if not conditions.exchange.hides(strongest, conditions.compute_s):
             limits.append(f"{describe_unhidden(conditions.exchange, strongest, conditions.compute_s)}.")
-    if loss := expected_loss_increase(conditions.method):
+    if loss := expected_loss_increase(conditions.method, conditions.workers):
         limits.append(
             f"Weights are synchronised every {conditions.method.interval} steps in {conditions.method.wire_format}: "
             f"expect a loss {loss:.1%} higher than that of synchronous training."
