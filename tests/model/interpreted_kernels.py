@@ -8,11 +8,14 @@ Shapes: Tq queries, Tk keys, H heads, D features of a head, V vocabulary, N hypo
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 import triton
 import triton.language as tl
+from benchmarks.fine_tuning import compare_logits, compare_translations
+from benchmarks.foreign_models import make_m2m100, make_marian, make_nllb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -34,6 +37,7 @@ from dragoman.model.kernels import attention_kernel, decoding_kernel, loss_kerne
 from dragoman.model.kv_cache import IndexedState
 from dragoman.settings import DecodingSettings
 
+from ..models import LINES, PAIRS
 from .checked_memory import OutOfBoundsError, checked_memory
 from .kernel_references import CLASSIC, MARIAN, MODERN, make_model, random_batch, reference_weights, relative_error
 
@@ -206,6 +210,18 @@ def test_a_search_with_kernels_finds_the_same_translations(
     for plain, with_kernels in zip(*found, strict=True):
         assert [each.tokens for each in with_kernels] == [each.tokens for each in plain]
         assert [each.score for each in with_kernels] == pytest.approx([each.score for each in plain], abs=1e-4)
+
+
+@pytest.mark.parametrize("make_folder", [make_marian, make_m2m100, make_nllb])
+def test_imported_models_compute_with_kernels_as_in_transformers(
+    make_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, layers = make_folder(tmp_path / "model", PAIRS), []
+    for module in (transformer, residual):
+        monkeypatch.setattr(module, "can_run_kernels", lambda _, module=module: layers.append(module) or True)
+    assert compare_logits(folder, LINES[:3]) <= 1e-5
+    assert compare_translations(folder, LINES[:3], beam=1)[0] == 3
+    assert {*layers} == {transformer, residual}
 
 
 @triton.jit
