@@ -1,10 +1,11 @@
 """Models of transformers, imported, trained and exported; models adapted to other texts; and learning curves.
 
-    python -m benchmarks.fine_tuning --only import export
+    python -m benchmarks.fine_tuning --only import export [--device cuda]
     python -m benchmarks.fine_tuning --only adapt forget curve --work FOLDER [--corpora ../shared/data] [--base RUN]
 
 The models of the first two sections have random weights and are made by transformers, in the formats of OPUS-MT, M2M100
-and NLLB. The other sections train a europarl model, or begin with one, and need a GPU to mean something.
+and NLLB. On a GPU we translate them in bfloat16, and transformers in float32 on the CPU, so some translations differ
+there. The other sections train a europarl model, or begin with one, and need a GPU to mean something.
 """
 
 import argparse
@@ -79,10 +80,10 @@ def compare_logits(folder: Path, lines: Sequence[str], targets: int = 24) -> flo
     return worst
 
 
-def compare_translations(folder: Path, lines: Sequence[str], beam: int) -> tuple[int, int]:
+def compare_translations(folder: Path, lines: Sequence[str], beam: int, device: str = "cpu") -> tuple[int, int]:
     """The number of lines with the same translation as by transformers, and of different texts that are not empty."""
     limits = {"length_penalty": 0.0, "max_length_ratio": LENGTH_RATIO}
-    translator = dragoman.load(f"{DIRECTION}={folder}", "cpu", beam=beam, **limits)
+    translator = dragoman.load(f"{DIRECTION}={folder}", device, beam=beam, **limits)
     tokenizer = translator.tokenizer
     forbidden = SpecialTokens.from_tokenizer(tokenizer, tokenizer.padded_vocab_size).forbidden
     peer, pieces = load_peer(folder)
@@ -163,7 +164,7 @@ def _prepare_data(model: Path, work: Path) -> DataSet:
     return DataSet(work / "data")
 
 
-def compare_models(parts: Sequence[str]) -> Iterator[Figure]:
+def compare_models(parts: Sequence[str], device: str) -> Iterator[Figure]:
     """Models of transformers here and there: imported, and exported after some steps."""
     pairs = demo.generate(300, seed=5, valid=1, test=1).train
     lines = [source for source, _ in pairs[:100]]
@@ -175,7 +176,7 @@ def compare_models(parts: Sequence[str]) -> Iterator[Figure]:
                 difference = compare_logits(folder, lines)
                 yield Figure(f"{family}: largest difference of logits", f"{difference:.1e}", "1e-5", difference)
                 for beam in (1, 4):
-                    count, different = compare_translations(folder, lines, beam)
+                    count, different = compare_translations(folder, lines, beam, device)
                     found = f"{count} of {len(lines)}, {different} different texts"
                     yield Figure(f"{family}: same translations with beam {beam}", found, same, [count, different])
             if "export" in parts:
@@ -188,6 +189,7 @@ def compare_models(parts: Sequence[str]) -> Iterator[Figure]:
 
 def main() -> None:
     parser = make_parser(__doc__, [*MODEL_SECTIONS, *ADAPTATION_SECTIONS], MODEL_SECTIONS)
+    parser.add_argument("--device", default="cpu", help="device on which imported models translate")
     parser.add_argument("--corpora", type=Path, default=CORPORA, help="folder of the corpora")
     parser.add_argument("--work", type=Path, help="folder for data sets and runs, which resume (default: a new one)")
     parser.add_argument("--base", type=Path, help="europarl model to begin with (default: train one)")
@@ -211,14 +213,14 @@ def main() -> None:
 
 def figures(options: argparse.Namespace) -> Iterator[Figure]:
     if set(options.only) & set(MODEL_SECTIONS):
-        yield from compare_models(options.only)
+        yield from compare_models(options.only, options.device)
     if sections := [each for each in options.only if each in ADAPTATION_SECTIONS]:
         from benchmarks import domain_adaptation  # Loads the compiler, for commands that are forked from this process.
 
         with tempfile.TemporaryDirectory() as name:
             work = options.work or Path(name)
             work.mkdir(parents=True, exist_ok=True)
-            settings = {key: value for key, value in vars(options).items() if key not in ("only", "work")}
+            settings = {key: value for key, value in vars(options).items() if key not in ("only", "work", "device")}
             bench = domain_adaptation.Adaptation(work=work, **settings)
             for section in sections:
                 yield from domain_adaptation.SECTIONS[section](bench)
