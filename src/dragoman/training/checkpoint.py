@@ -141,8 +141,9 @@ class Checkpoints:
         place, ahead = draft, _ahead_in_another_world(self.folder, state)
         if ahead is None:
             place = path if publish_new_folder(draft, path) else draft
-            # Meanwhile it may have published this step, or even later ones and removed this one again.
-            ahead = _ahead_in_another_world(self.folder, state)
+            # Meanwhile it may have published this step, or so many later ones that it has removed this one again.
+            if place == draft or path.name not in names(self.folder)[: self._keep_last]:
+                ahead = _ahead_in_another_world(self.folder, state)
         if ahead is None and place == draft:
             publish_folder(draft, path)  # The earlier one is damaged, or from before a rollback.
         if ahead is not None:
