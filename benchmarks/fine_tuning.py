@@ -5,7 +5,8 @@
 
 The models of the first two sections have random weights and are made by transformers, in the formats of OPUS-MT, M2M100
 and NLLB. On a GPU we translate them in bfloat16, and transformers in float32 on the CPU, so some translations differ
-there. The other sections train a europarl model, or begin with one, and need a GPU to mean something.
+there; further rows count those that differ if transformers itself computes in bfloat16. The other sections train a
+europarl model, or begin with one, and need a GPU to mean something.
 """
 
 import argparse
@@ -48,6 +49,7 @@ MAKERS: dict[str, Callable[..., Path]] = {
 DIRECTION = "en-de"
 LENGTH_RATIO = 0.5
 """Of the longest translation to its source, next to `EXTRA_LENGTH`: random weights seldom end one."""
+LIMITS = {"length_penalty": 0.0, "max_length_ratio": LENGTH_RATIO}
 STEPS = 20
 MODEL_SECTIONS = ("import", "export")
 ADAPTATION_SECTIONS = ("adapt", "forget", "curve")
@@ -82,17 +84,21 @@ def compare_logits(folder: Path, lines: Sequence[str], targets: int = 24) -> flo
 
 def compare_translations(folder: Path, lines: Sequence[str], beam: int, device: str = "cpu") -> tuple[int, int]:
     """The number of lines with the same translation as by transformers, and of different texts that are not empty."""
-    limits = {"length_penalty": 0.0, "max_length_ratio": LENGTH_RATIO}
-    translator = dragoman.load(f"{DIRECTION}={folder}", device, beam=beam, **limits)
-    tokenizer = translator.tokenizer
+    ours = dragoman.load(f"{DIRECTION}={folder}", device, beam=beam, **LIMITS).translate(lines)
+    return count_same(ours, translate_by_peer(folder, lines, beam)), len({*ours} - {""})
+
+
+def translate_by_peer(folder: Path, lines: Sequence[str], beam: int, dtype: torch.dtype = torch.float32) -> list[str]:
+    """The translations of transformers, on the CPU."""
+    tokenizer = find_tokenizer(folder, Languages(*DIRECTION.split("-")))
     forbidden = SpecialTokens.from_tokenizer(tokenizer, tokenizer.padded_vocab_size).forbidden
     peer, pieces = load_peer(folder)
-    prefix = tokenizer.target_prefix
+    peer, prefix = peer.to(dtype), tokenizer.target_prefix
     by_length: dict[int, list[str]] = {}
     for line in lines:
         length = len(tokenizer.source_prefix) + len(tokenizer.encode(line)) + 1
         by_length.setdefault(length, []).append(line)
-    theirs: dict[str, str] = {}
+    found: dict[str, str] = {}
     for length, same_length in by_length.items():  # The limit of a translation depends on the length of its source.
         limit = max_length(length, LENGTH_RATIO) + len(prefix)
         made = peer.generate(
@@ -101,9 +107,8 @@ def compare_translations(folder: Path, lines: Sequence[str], beam: int, device: 
             bad_words_ids=[[token] for token in forbidden], forced_bos_token_id=prefix[0] if prefix else None,
             **({"length_penalty": 0.0, "early_stopping": False} if beam > 1 else {}),
         )  # fmt: skip
-        theirs |= zip(same_length, map(tokenizer.decode, made.tolist()), strict=True)
-    ours = translator.translate(lines)
-    return sum(text == theirs[line] for line, text in zip(lines, ours, strict=True)), len({*ours} - {""})
+        found |= zip(same_length, map(tokenizer.decode, made.tolist()), strict=True)
+    return [found[line] for line in lines]
 
 
 def _end_at(limit: int, eos_id: int, tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -136,7 +141,7 @@ def train_and_export(folder: Path, lines: Sequence[str], work: Path) -> dict[str
         made = model.generate(**inputs, num_beams=1, max_new_tokens=limit, forced_eos_token_id=pieces.eos_token_id)
         by_transformers.append(pieces.decode(made[0], skip_special_tokens=True))
     return {
-        name: sum(text == other for text, other in zip(ours, texts, strict=True))
+        name: count_same(ours, texts)
         for name, texts in (("CTranslate2", by_ctranslate2), ("Hugging Face", by_transformers))
     }
 
@@ -164,6 +169,10 @@ def _prepare_data(model: Path, work: Path) -> DataSet:
     return DataSet(work / "data")
 
 
+def count_same(ours: Sequence[str], theirs: Sequence[str]) -> int:
+    return sum(text == other for text, other in zip(ours, theirs, strict=True))
+
+
 def compare_models(parts: Sequence[str], device: str) -> Iterator[Figure]:
     """Models of transformers here and there: imported, and exported after some steps."""
     pairs = demo.generate(300, seed=5, valid=1, test=1).train
@@ -179,6 +188,11 @@ def compare_models(parts: Sequence[str], device: str) -> Iterator[Figure]:
                     count, different = compare_translations(folder, lines, beam, device)
                     found = f"{count} of {len(lines)}, {different} different texts"
                     yield Figure(f"{family}: same translations with beam {beam}", found, same, [count, different])
+                    if device != "cpu":
+                        types = (torch.float32, torch.bfloat16)
+                        rounded = count_same(*(translate_by_peer(folder, lines, beam, dtype) for dtype in types))
+                        kind = f"{family}: transformers in bfloat16 and in float32, same translations with beam {beam}"
+                        yield Figure(kind, f"{rounded} of {len(lines)}", "", rounded)
             if "export" in parts:
                 work = Path(name) / f"{family}-work"
                 work.mkdir()
