@@ -34,6 +34,7 @@ from dragoman.decoding.validation_scorer import make_scorer
 from dragoman.distributed import choose_exchange
 from dragoman.distributed.cluster import Cluster
 from dragoman.distributed.step_stats import StepStats
+from dragoman.events import Event
 from dragoman.model.architecture import Architecture
 from dragoman.model.cuda_graph import uses_cuda_graphs
 from dragoman.model.memory_budget import choose_micro_batch_tokens
@@ -202,7 +203,7 @@ class _CellRun:
             fixed_sizes=uses_cuda_graphs(precision, architecture, device),
         )  # fmt: skip
         model = Transformer(architecture).to(device)
-        step = TrainStep(model, self.loader, precision, settings.training, device, lambda _: None)
+        step = TrainStep(model, self.loader, precision, settings.training, device, refuse_split)
         self._train_step = SharedTrainStep(model, step)
         for rank in range(workers):
             self._train_step.warm_up(next(self._batches(rank)))
@@ -239,6 +240,11 @@ class _CellRun:
             replica.apply_gradients(rate, clip_norm, stats.losses[0], norm, is_finite)
         replica.synchronize(flush=step == settings.training.steps, rollback=False)
         replica.update_average()
+
+
+def refuse_split(event: Event) -> None:
+    """End a cell that would go on several times slower."""
+    raise RuntimeError(f"{event}: run the cell again when no other program uses the device.")
 
 
 def print_table(results: Sequence[dict[str, Any]]) -> None:

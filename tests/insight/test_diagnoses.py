@@ -49,10 +49,15 @@ def rising(step: int) -> float:
     return 3 + step / 100
 
 
+def split_in_four(done: StepDone) -> StepDone:
+    return replace(done, micro_batches=4) if done.step >= OUT_OF_MEMORY.step else done
+
+
 def skipped(step: int, consecutive: int) -> events.StepSkipped:
     return events.StepSkipped(step=step, loss=math.nan, gradient_norm=1.0, consecutive=consecutive)
 
 
+OUT_OF_MEMORY = events.MicroBatchesSplit(step=30, micro_batches=4, reason="CUDA out of memory")
 RUNS = {
     "healthy": ({}, set()),
     "healthy on one worker": ({"world": 1, "hosts": ("a",)}, set()),
@@ -76,10 +81,8 @@ RUNS = {
         {"train_loss": lambda step: 8.0 if step == 1 else 90.0, "valid_loss": lambda step: 90.0 - step / 100},
         {"diverging"},
     ),
-    "out of memory": (
-        {"extra": [events.MicroBatchesSplit(step=30, micro_batches=4, reason="CUDA out of memory")]},
-        {"out-of-memory"},
-    ),
+    "out of memory": ({"step": split_in_four, "extra": [OUT_OF_MEMORY]}, {"out-of-memory"}),
+    "out of memory for a while": ({"extra": [OUT_OF_MEMORY]}, set()),
     "host lost": (
         {"extra": [events.WorkersLost(step=90, workers=["worker 1 on b (step 90, computing)"], reason="no heartbeat")]},
         {"lost"},

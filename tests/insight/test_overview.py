@@ -45,7 +45,7 @@ def test_every_kind_of_run_gets_three_sentences_that_agree_with_its_diagnoses(ki
         assert any(warning.remedy[1:] in found.advice for warning in warnings)
         stated = " ".join([found.limit, *found.more])
         for warning in warnings:  # The answer without its first word, which the statement replaces.
-            assert warning.text[len("Not at first: ") :] in stated
+            assert warning.text[len("Not always: ") :] in stated
     else:
         assert "Stop:" not in found.advice
 

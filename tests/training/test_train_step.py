@@ -1,8 +1,11 @@
+import itertools
+
 import pytest
 import torch
 
 from dragoman.events import MicroBatchesSplit, StepDone
 from dragoman.model.transformer import Transformer
+from dragoman.training import train_step
 
 from ..small import tiny
 from .recorded_run import RecordedRun
@@ -42,6 +45,37 @@ def test_a_batch_that_does_not_fit_in_memory_is_split_and_recorded(data, tmp_pat
     (event,) = run.of(MicroBatchesSplit)  # Batches that were prefetched are split again before they fail.
     assert event.reason == "CUDA out of memory"
     assert run.losses == pytest.approx(expected.losses, rel=1e-5)
+
+
+def micro_batches_with_little_memory(data, folder, monkeypatch, steps):
+    """The events of splits, and the micro-batches of each step, if only some calls have little memory."""
+    forward, retry = Transformer.forward, itertools.count(1)
+
+    def forward_in_little_memory(self, batch, smoothing=0.0):
+        if self.training and batch.labels.numel() > 80 and next(retry) in steps:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(self, batch, smoothing)
+
+    monkeypatch.setattr(Transformer, "forward", forward_in_little_memory)
+    monkeypatch.setattr(train_step, "RETRY_STEPS", 3)
+    settings = tiny("training.micro_batch_tokens=100", "training.steps=80", "evaluation.bleu=false")
+    run = RecordedRun(settings, data, folder)
+    assert run.train() == "finished"
+    return run.of(MicroBatchesSplit), [event.micro_batches for event in run.of(StepDone)]
+
+
+def test_larger_micro_batches_return_when_there_is_memory_again(data, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        _, expected = micro_batches_with_little_memory(data, tmp_path / "enough", patch, range(0))
+    splits, found = micro_batches_with_little_memory(data, tmp_path / "little", monkeypatch, range(1, 2))
+    (split,) = splits
+    assert found[split.step - 1] > expected[split.step - 1]
+    assert found[-1] == expected[-1]
+
+
+def test_larger_micro_batches_are_tried_less_and_less_often(data, tmp_path, monkeypatch):
+    splits, _ = micro_batches_with_little_memory(data, tmp_path, monkeypatch, range(10**6))
+    assert 2 < len(splits) <= 5, "after 3, 6, 12, 24 steps, and some more that were prefetched"
 
 
 def test_a_single_pair_that_does_not_fit_in_memory_is_an_error(data, tmp_path, monkeypatch):

@@ -305,18 +305,22 @@ def _checkpoint_stalls(
 
 def _out_of_memory(history: RunHistory) -> Iterator[Answer]:
     splits = history.incidents_of(events.MicroBatchesSplit)
-    if splits:
-        times = "once" if len(splits) == 1 else f"{len(splits)} times"
-        yield Answer(
-            "out-of-memory",
-            "Did batches fit into memory?",
-            f"Not at first: out of memory {times}, now {splits[-1].micro_batches} micro-batches per step. The loss is "
-            "not affected.",
-            [f"step {count(event.step)} on worker {event.worker}: {event.reason}" for event in splits[-3:]],
-            remedy="Lower training.micro_batch_tokens, so that the next run fits from the start, or lower "
-            "batch.tokens.",
-            is_warning=True,
-        )
+    if not splits:
+        return
+    times = "once" if len(splits) == 1 else f"{len(splits)} times"
+    split = splits[-1].micro_batches
+    steps = [step for step in history.worker_steps.get(splits[-1].worker, ()) if step.step > splits[-1].step]
+    fits_again = bool(steps) and steps[-1].micro_batches <= split / 2
+    now = f"larger micro-batches fit again, {steps[-1].micro_batches}" if fits_again else f"now {split} micro-batches"
+    yield Answer(
+        "out-of-memory",
+        "Did batches fit into memory?",
+        f"Not always: out of memory {times}, {now} per step. The loss is not affected.",
+        [f"step {count(event.step)} on worker {event.worker}: {event.reason}" for event in splits[-3:]],
+        remedy="End other programs that use the memory. If there are none, lower training.micro_batch_tokens, so that "
+        "the next run fits from the start, or lower batch.tokens.",
+        is_warning=not fits_again,
+    )
 
 
 def _memory_almost_full(history: RunHistory) -> Iterator[Answer]:
