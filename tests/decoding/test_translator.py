@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,42 +13,65 @@ from safetensors.torch import save_file
 import dragoman
 from dragoman.batching.packed_batch import Packed
 from dragoman.corpus.sources import Languages
-from dragoman.decoding import translator as translator_module
-from dragoman.decoding.beam_search import search
-from dragoman.decoding.hypotheses import Hypothesis
+from dragoman.decoding.sampling import LineSampler, SamplingSettings
 from dragoman.decoding.translator import GPU_BATCH_TOKENS, Translator, gpu_batch_tokens
 from dragoman.errors import DragomanError, SettingsError
 from dragoman.model.architecture import Architecture
 from dragoman.model.model_folder import WEIGHTS_FILE, ModelDescription
+from dragoman.model.out_of_memory import FittingSize
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings
 
 from ..models import LINES
 
 
-def test_a_batch_that_does_not_fit_into_memory_is_searched_in_halves(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
+def token_pairs(translator: Translator, lines: Sequence[str]) -> list[tuple[tuple[int, ...], list[int]]]:
+    encoded = [translator.tokenizer.encode(line) for line in lines]
+    return [((*tokens, translator.tokenizer.eos_id), tokens[::-1]) for tokens in encoded]
+
+
+WORK: dict[str, Callable[[Translator, Sequence[str]], list[Any]]] = {
+    "search": lambda translator, lines: translator.translate(lines),
+    "samples": lambda translator, lines: [
+        [each.text for each in found]
+        for found in LineSampler(translator, SamplingSettings()).sample(lines, first_line=0, count=2)
+    ],
+    "attention": lambda translator, lines: translator.attention(token_pairs(translator, lines)),
+    "scores": lambda translator, lines: translator.log_probabilities(token_pairs(translator, lines)),
+}
+
+
+@pytest.mark.parametrize("kind", WORK)
+def test_a_batch_that_does_not_fit_into_memory_is_computed_in_halves(
+    kind: str, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = [" ".join(["word"] * (number % 7 + 1)) + f" {number}" for number in range(40)]
-    expected = translator.translate(lines)
-    sizes: list[int] = []
+    monkeypatch.setattr(FittingSize, "RETRY_AFTER", 2)
+    options = DecodingSettings(beam=2, max_length_ratio=0.1)
+    translator = Translator(translator.model, translator.tokenizer, options)
+    lines = [" ".join(["word"] * (number % 3 + 1)) + f" {number}" for number in range(12)]
+    expected = WORK[kind](translator, lines)
+    encode, most, sizes = Transformer.encode, 3, list[int]()
 
-    def search_with_little_memory(model: Transformer, source: Packed, *rest: Any) -> list[list[Hypothesis]]:
+    def encode_in_little_memory(model: Transformer, source: Packed) -> torch.Tensor:
         sizes.append(source.layout.sentences)
-        if source.layout.sentences > 6:
+        if source.layout.sentences > most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return search(model, source, *rest)
+        return encode(model, source)
 
-    def run_out_of_memory(*_: Any) -> list[list[Hypothesis]]:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    monkeypatch.setattr(translator_module, "search", search_with_little_memory)
-    assert translator.translate(lines) == expected
-    assert max(sizes) > 6
-    assert sum(size for size in sizes if size <= 6) == 40
-    monkeypatch.setattr(translator_module, "search", run_out_of_memory)
+    monkeypatch.setattr(Transformer, "encode", encode_in_little_memory)
+    for ours, theirs in zip(WORK[kind](translator, lines), expected, strict=True):
+        assert ours == (pytest.approx(theirs, abs=1e-5) if kind in ("attention", "scores") else theirs)
+    whole = max(sizes)
+    assert whole > most
+    most = 0
     with pytest.raises(DragomanError, match=r"lower decoding\.beam"):
-        translator.translate(lines)
+        WORK[kind](translator, lines)
+    most = whole
+    for _ in range(10):
+        WORK[kind](translator, lines)
+    sizes.clear()
+    WORK[kind](translator, lines)
+    assert max(sizes) == whole, "there is memory again"
 
 
 def test_the_batch_size_on_a_gpu_depends_on_its_memory() -> None:

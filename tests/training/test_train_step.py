@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from dragoman.events import MicroBatchesSplit, StepDone
+from dragoman.model.out_of_memory import FittingSize
 from dragoman.model.transformer import Transformer
-from dragoman.training import train_step
 
 from ..small import tiny
 from .recorded_run import RecordedRun
@@ -57,7 +57,7 @@ def micro_batches_with_little_memory(data, folder, monkeypatch, steps):
         return forward(self, batch, smoothing)
 
     monkeypatch.setattr(Transformer, "forward", forward_in_little_memory)
-    monkeypatch.setattr(train_step, "RETRY_STEPS", 3)
+    monkeypatch.setattr(FittingSize, "RETRY_AFTER", 3)
     settings = tiny("training.micro_batch_tokens=100", "training.steps=80", "evaluation.bleu=false")
     run = RecordedRun(settings, data, folder)
     assert run.train() == "finished"

@@ -80,15 +80,17 @@ class LineSampler:
     def _draw(self, draws: Sequence[_Draw]) -> dict[tuple[int, int, int], Hypothesis]:
         found = {}
         for batch in self._batches(draws):
-            for draw, hypothesis in zip(batch, self._sample_batch(batch), strict=True):
+            drawn = self._translator.run_in_parts(self._sample_batch, batch, len(batch[0].source))
+            for draw, hypothesis in zip(batch, drawn, strict=True):
                 found[draw.line, draw.segment, draw.candidate] = hypothesis
         return found
 
     def _batches(self, draws: Sequence[_Draw]) -> list[list[_Draw]]:
         """Batches of similar length, the longest first."""
         batches: list[list[_Draw]] = []
+        most = self._translator.batch_tokens.next()
         for draw in sorted(draws, key=lambda draw: -len(draw.source)):
-            if not batches or (len(batches[-1]) + 1) * len(batches[-1][0].source) > self._translator.batch_tokens:
+            if not batches or (len(batches[-1]) + 1) * len(batches[-1][0].source) > most:
                 batches.append([])
             batches[-1].append(draw)
         return batches

@@ -1,8 +1,8 @@
 """Translation on torch with a trained model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,10 +19,13 @@ from dragoman.decoding.special_tokens import SpecialTokens
 from dragoman.errors import DragomanError
 from dragoman.model.architecture import Architecture
 from dragoman.model.model_folder import load_model
-from dragoman.model.out_of_memory import is_out_of_memory
+from dragoman.model.out_of_memory import FittingSize, is_out_of_memory
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.settings import DecodingSettings
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 GPU_BATCH_TOKENS = 131072
 """Source tokens in a batch on a GPU with enough memory: fewer leave it idle, more gain no speed."""
@@ -43,48 +46,55 @@ class Translator(LineTranslator):
         super().__init__(tokenizer, options, languages)
         self.model = model
         self.special_tokens = SpecialTokens.from_tokenizer(tokenizer, model.architecture.vocabulary)
-        self.batch_tokens = options.batch_tokens
+        batch_tokens = options.batch_tokens
         if self._on_gpu:
             memory_bytes = torch.cuda.get_device_properties(self._device).total_memory
-            self.batch_tokens = max(options.batch_tokens, gpu_batch_tokens(model.architecture, options, memory_bytes))
+            batch_tokens = max(batch_tokens, gpu_batch_tokens(model.architecture, options, memory_bytes))
             self.look_ahead = GPU_LOOK_AHEAD
+        self.batch_tokens = FittingSize(batch_tokens)
+        """Source tokens of a batch, padding included."""
 
     def search(self, sources: Iterable[SourceTokens], n_best: int) -> dict[SourceTokens, list[Hypothesis]]:
         found: dict[SourceTokens, list[Hypothesis]] = {}
-        for batch in make_batches(sources, self.batch_tokens):
-            found.update(zip(batch, self._search(batch, n_best), strict=True))
-        return found
 
-    def _search(self, batch: Sequence[SourceTokens], n_best: int) -> list[list[Hypothesis]]:
-        """Search a batch; if it does not fit into memory, in halves."""
-        try:
+        def search_batch(batch: Sequence[SourceTokens]) -> list[list[Hypothesis]]:
             packed = pack_sentences([(*self.tokenizer.source_prefix, *source) for source in batch])
             with Precision.for_decoding(self._device).autocast():
                 return search(self.model, packed, self.options, self.special_tokens, n_best)
+
+        for batch in make_batches(sources, self.batch_tokens.next()):
+            found.update(zip(batch, self.run_in_parts(search_batch, batch, len(batch[0])), strict=True))
+        return found
+
+    def run_in_parts(self, work: Callable[[Sequence[A]], list[B]], batch: Sequence[A], longest: int) -> list[B]:
+        """The results of a batch whose longest element has so many tokens; if memory runs out, in halves."""
+        try:
+            return work(batch)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
                 alternative = ", or set CUDA_VISIBLE_DEVICES= to use the CPU" if self._on_gpu else ""
                 raise DragomanError(
-                    f"Out of memory at a sentence of {len(batch[0])} tokens: end other programs that use the memory, "
+                    f"Out of memory at a sentence of {longest} tokens: end other programs that use the memory, "
                     f"lower decoding.beam{alternative}."
                 ) from None
         # After the handler, so that the failed search and its memory are freed.
         if self._on_gpu:
             torch.cuda.empty_cache()  # During a graph capture, torch cannot do that by itself.
         half = len(batch) // 2
-        self.batch_tokens = min(self.batch_tokens, half * len(batch[0]))
-        return [*self._search(batch[:half], n_best), *self._search(batch[half:], n_best)]
+        self.batch_tokens.lower(half * longest)
+        return [*self.run_in_parts(work, batch[:half], longest), *self.run_in_parts(work, batch[half:], longest)]
 
     def attention(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[Attention]:
         found: dict[tuple[SourceTokens, tuple[int, ...]], Attention] = {}
         targets: dict[SourceTokens, list[tuple[int, ...]]] = {}
         for source, target in pairs:
             targets.setdefault(source, []).append(tuple(target))
-        for batch in make_batches(targets, self.batch_tokens):
+        for batch in make_batches(targets, self.batch_tokens.next()):
             batch_pairs = [(source, target) for source in batch for target in targets[source]]
-            found.update(zip(batch_pairs, self._batch_attention(batch_pairs), strict=True))
+            weights = self.run_in_parts(self._batch_attention, batch_pairs, len(batch[0]))
+            found.update(zip(batch_pairs, weights, strict=True))
         return [found[source, tuple(target)] for source, target in pairs]
 
     def _batch_attention(self, pairs: Sequence[tuple[SourceTokens, tuple[int, ...]]]) -> list[Attention]:
@@ -112,15 +122,10 @@ class Translator(LineTranslator):
         found: dict[int, list[float]] = {}
         while order:
             longest = sum(map(len, pairs[order[0]])) + 1
-            batch = order[: max(1, self.batch_tokens // longest)]
-            try:
-                found.update(zip(batch, self._batch_log_probabilities([pairs[i] for i in batch]), strict=True))
-            except RuntimeError as error:
-                if not is_out_of_memory(error) or len(batch) == 1:
-                    raise
-                self.batch_tokens = len(batch) // 2 * longest
-            else:
-                del order[: len(batch)]
+            batch = order[: max(1, self.batch_tokens.next() // longest)]
+            scores = self.run_in_parts(self._batch_log_probabilities, [pairs[index] for index in batch], longest)
+            found.update(zip(batch, scores, strict=True))
+            del order[: len(batch)]
         return [found[index] for index in range(len(pairs))]
 
     def _batch_log_probabilities(self, pairs: Sequence[tuple[SourceTokens, Sequence[int]]]) -> list[list[float]]:

@@ -1,6 +1,5 @@
 """Forward and backward: this worker's part of a step's gradient, micro-batch by micro-batch."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,15 +11,12 @@ from dragoman.batching.packed_batch import Batch
 from dragoman.events import Event, MicroBatchesSplit
 from dragoman.model.cuda_graph import GraphedPass
 from dragoman.model.dropout import draw_seeds, seed_dropout
-from dragoman.model.out_of_memory import is_out_of_memory
+from dragoman.model.out_of_memory import FittingSize, is_out_of_memory
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.settings import TrainingSettings
 from dragoman.telemetry.compile_timer import time_compilation
 from dragoman.telemetry.step_timing import StepTimer
-
-RETRY_STEPS = 100
-"""Steps with smaller micro-batches before those of the full size are tried again; twice as many after each try."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +53,7 @@ class TrainStep:
         self._losses = torch.zeros(2, device=device)
         self._batch_tokens = torch.ones((), device=device)
         self._parameters = model.trainable_parameters
-        self._full_micro_batch_tokens = loader.micro_batch_tokens
-        self._retry_at, self._retry_steps = math.inf, RETRY_STEPS
+        self._micro_batch_tokens = FittingSize(loader.micro_batch_tokens)
         self._dropout_seeds = seed_dropout(model, device)
         self._run: Callable[[Batch], None] = self._forward_backward
         if loader.fixed_sizes:
@@ -79,10 +74,7 @@ class TrainStep:
         nothing changes for them. Later batches are split in the same way for some steps: another program may have used
         the memory only for a while.
         """
-        if step >= self._retry_at:
-            self._loader.micro_batch_tokens = self._full_micro_batch_tokens
-            self._retry_at, self._retry_steps = math.inf, 2 * self._retry_steps
-        limit = self._loader.micro_batch_tokens
+        limit = self._loader.micro_batch_tokens = self._micro_batch_tokens.next()
         fits = batch.micro_batch_tokens <= limit
         micro_batches = batch.micro_batches if fits else self._loader.split(batch.pairs, batch.first_places, limit)
         self._batch_tokens.fill_(batch.target_tokens)
@@ -99,8 +91,8 @@ class TrainStep:
                 reason = str(error).partition("\n")[0]
             # Outside of the handler: there, the traceback would keep the failed pass and its memory alive.
             self._model.zero_grad()
-            self._retry_at = step + self._retry_steps
-            limit = self._loader.micro_batch_tokens = max(1, limit // 2)
+            self._micro_batch_tokens.lower(max(1, limit // 2))
+            limit = self._loader.micro_batch_tokens = self._micro_batch_tokens.size
             micro_batches = self._loader.split(batch.pairs, batch.first_places, limit)
             self._record(MicroBatchesSplit(step=step, micro_batches=len(micro_batches), reason=reason))
 
