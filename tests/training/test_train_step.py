@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from dragoman.events import MicroBatchesSplit, StepDone
+from dragoman.events import EvaluationDone, MicroBatchesSplit, StepDone
 from dragoman.model.out_of_memory import FittingSize
 from dragoman.model.transformer import Transformer
 
@@ -76,6 +76,24 @@ def test_larger_micro_batches_return_when_there_is_memory_again(data, tmp_path, 
 def test_larger_micro_batches_are_tried_less_and_less_often(data, tmp_path, monkeypatch):
     splits, _ = micro_batches_with_little_memory(data, tmp_path, monkeypatch, range(10**6))
     assert 2 < len(splits) <= 5, "after 3, 6, 12, 24 steps, and some more that were prefetched"
+
+
+def test_an_evaluation_that_does_not_fit_in_memory_is_split(data, tmp_path, monkeypatch):
+    expected = RecordedRun(tiny(*DROPOUT), data, tmp_path / "expected")
+    expected.train()
+    forward = Transformer.forward
+
+    def forward_in_little_memory(self, batch, smoothing=0.0):
+        if not self.training and batch.labels.numel() > 80:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(self, batch, smoothing)
+
+    monkeypatch.setattr(Transformer, "forward", forward_in_little_memory)
+    run = RecordedRun(tiny(*DROPOUT), data, tmp_path / "split")
+    assert run.train() == "finished"
+    found, wanted = ([each.nll for each in of.of(EvaluationDone)] for of in (run, expected))
+    assert len(wanted) > 0
+    assert found == pytest.approx(wanted, rel=1e-5)
 
 
 def test_a_single_pair_that_does_not_fit_in_memory_is_an_error(data, tmp_path, monkeypatch):

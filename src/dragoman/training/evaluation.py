@@ -9,13 +9,15 @@ from itertools import islice
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
-from dragoman.batching.data_loader import DataLoader, Position
+from dragoman.batching.data_loader import DataLoader, Position, WorkerBatch
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.evaluation_set import EvaluationSet
 from dragoman.corpus.shards import Pairs
 from dragoman.distributed.cluster import Cluster
 from dragoman.events import EvaluationDone
+from dragoman.model.out_of_memory import is_out_of_memory
 from dragoman.model.precision import Precision
 from dragoman.model.transformer import Transformer
 from dragoman.run_folder import RunFolder
@@ -153,18 +155,33 @@ class Evaluator:
             pairs, self.data.tokenizer, budget, seed=0, micro_batch_tokens=max(longest, self.micro_batch_tokens)
         )
         sums = torch.zeros(3, dtype=torch.float64)
-        device, label_smoothing = self.cluster.device, self.settings.training.label_smoothing
         for batch in loader.batches(Position(), [1.0] * self.cluster.world_size, self.cluster.rank):
-            for micro_batch in batch.micro_batches:
-                with self.precision.autocast():
-                    loss_sum, nll_sum = model(micro_batch.to(device), label_smoothing)
-                tokens = loss_sum.new_tensor(micro_batch.labels.numel())
-                sums += torch.stack([loss_sum, nll_sum, tokens]).double().cpu()
+            sums += self._batch_losses(model, loader, batch)
             if batch.next_position.epoch > 0:
                 break
         by_worker = torch.tensor(self.cluster.all_gather_json(sums.tolist()), dtype=torch.float64)
         loss, nll, count = by_worker.sum(dim=0).tolist()
         return loss, nll, int(count)
+
+    def _batch_losses(self, model: Transformer, loader: DataLoader, batch: WorkerBatch) -> Tensor:
+        """The sums of `_losses` over a batch; if it does not fit into memory, in smaller micro-batches."""
+        device, label_smoothing = self.cluster.device, self.settings.training.label_smoothing
+        micro_batches, sums = batch.micro_batches, torch.zeros(3, dtype=torch.float64)
+        while True:
+            try:
+                for micro_batch in micro_batches:
+                    with self.precision.autocast():
+                        loss_sum, nll_sum = model(micro_batch.to(device), label_smoothing)
+                    tokens = loss_sum.new_tensor(micro_batch.labels.numel())
+                    sums += torch.stack([loss_sum, nll_sum, tokens]).double().cpu()
+                return sums
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or len(micro_batches) >= len(batch.pairs):
+                    raise
+            # After the handler, so that the failed pass and its memory are freed.
+            sums.zero_()
+            loader.micro_batch_tokens = max(1, loader.micro_batch_tokens // 2)
+            micro_batches = loader.split(batch.pairs, batch.first_places, loader.micro_batch_tokens)
 
     def _translate(self, model: Transformer, lines: Sequence[str]) -> list[str]:
         """Translations of the first sentences of a set, in order. Of n workers, each translates every n-th."""
