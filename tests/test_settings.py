@@ -95,3 +95,10 @@ def test_every_setting_is_documented():
 def test_any_overrides_give_settings_or_a_list_of_problems(overrides):
     with contextlib.suppress(SettingsError):
         resolve(None, overrides)
+
+
+@pytest.mark.parametrize(
+    ("value", "prices"), [("2.1", (2.1,)), ("[2.1]", (2.1,)), ("[2.1, 0.9]", (2.1, 0.9)), ("[]", ())]
+)
+def test_a_single_price_needs_no_brackets(value, prices):
+    assert resolve("tiny", [f"money.price_per_hour={value}"]).settings.money.price_per_hour == prices

@@ -72,6 +72,11 @@ class CorpusSettings(Section):
     """Pairs held out for testing, at most a tenth of the corpus; ignored if the corpus has a test set."""
 
 
+def _as_tuple(value: object) -> object:
+    """A single number stands for a list of one."""
+    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 class CleaningSettings(Section):
     """Rules that repair or drop training pairs. Validation and test sets keep every line."""
 
@@ -345,7 +350,7 @@ class TelemetrySettings(Section):
 class MoneySettings(Section):
     """Prices of the machines, for the cost of a run."""
 
-    price_per_hour: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = ()
+    price_per_hour: Annotated[tuple[Annotated[float, Field(ge=0, le=1e6)], ...], BeforeValidator(_as_tuple)] = ()
     """Price of each machine in the order of `--hosts`, such as [2.1, 0.9]; a single price applies to all."""
     currency: Annotated[str, Field(min_length=1, max_length=12)] = "USD"
     """Currency of the prices."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.foreign_models import make_marian, make_nllb
 
 import dragoman
 from dragoman.corpus.dataset import DataSet
@@ -18,13 +19,15 @@ from dragoman.distillation.distillation_folder import DistillationFolder
 from dragoman.distillation.distillation_inputs import DistillationInputs
 from dragoman.distillation.distillation_parts import make_parts
 from dragoman.distillation.distiller import Distillation, PartStart
+from dragoman.distillation.quality_ledger import price_of_teaching
 from dragoman.files import read_json, write_json
 from dragoman.recipe import resolve
 from dragoman.synthesis.synthesis_folder import SynthesisFolder
+from dragoman.telemetry.score_gains import Gain
 from dragoman.training.fingerprint import Fingerprint
 
 from ..command_line import run_command
-from ..models import save_random_model, small_architecture, train_tokenizer
+from ..models import PAIRS, save_random_model, small_architecture, train_tokenizer
 from ..shared_folder import shared_folder
 from .teachers import STUDENT, make_teacher
 
@@ -159,7 +162,75 @@ def test_a_distillation_of_an_earlier_version_resumes(made, tmp_path):
     assert job.pop("score_back_with") is None
     folder = DistillationFolder(tmp_path / "student")
     folder.claim(job)
-    folder.claim({**job, "score_back_with": None})
+    folder.check_same({**job, "score_back_with": None})
+
+
+def test_a_comparison_can_be_asked_for_later(made, tmp_path):
+    out = tmp_path / "student"
+    shutil.copytree(made / "student", out)
+    shutil.rmtree(out / "baseline")
+    write_json(out / "parts.json", {k: v for k, v in read_json(out / "parts.json").items() if "baseline" not in k})
+    content = read_json(out / "distillation.json")
+    write_json(out / "distillation.json", {**content, "ledger": content["ledger"][:-1]})
+    more = [made / "more.en"]
+    assert distill(made, out, text=more)[0].content["ledger"] == content["ledger"][:-1]
+    found, starts = distill(made, out, compare=True, text=more)
+    made_now = {name for name, state in states(starts).items() if state != "complete"}
+    assert made_now == {"baseline data", "baseline run", "baseline export", "comparison"}
+    assert [row["cause"] for row in found.content["ledger"]] == [row["cause"] for row in content["ledger"]]
+
+
+def test_other_text_of_the_same_size_is_refused(made, tmp_path):
+    (tmp_path / "more.en").write_text("one\n")
+    inputs = DistillationInputs(
+        str(made / "teacher"), DataSet(made / "data"), (str(tmp_path / "more.en"),), "student", STUDENT, None, (), 1
+    )
+    folder = DistillationFolder(tmp_path / "student")
+    folder.claim(inputs.job())
+    folder.check_same(inputs.job())
+    (tmp_path / "more.en").write_text("two\n")
+    with pytest.raises(dragoman.DragomanError, match=r"text was .*, now .*choose another --out"):
+        folder.check_same(inputs.job())
+
+
+@pytest.mark.parametrize("other", ["data", "teacher", "synthetic"])
+def test_a_folder_with_other_files_is_refused(made, tmp_path, other):
+    origin = made / "student" / "synthetic" if other == "synthetic" else made / other
+    out = tmp_path / "out"
+    shutil.copytree(origin, out)
+    before = sorted(out.rglob("*"))
+    with pytest.raises(dragoman.DragomanError, match=r"has other files in it: choose another --out"):
+        distill(made, out)
+    assert sorted(out.rglob("*")) == before
+
+
+@pytest.mark.parametrize("part", ["data", "run"])
+def test_own_folders_of_another_direction_are_refused(made, tmp_path, part):
+    out = tmp_path / "out"
+    shutil.copytree(made / "student" / part, out / part)
+    for path in (out / "data" / "manifest.json", *out.glob("run/checkpoints/*/model.json")):
+        if path.exists() and not path.parent.is_symlink():
+            write_json(path, {**read_json(path), "languages": {"source": "de", "target": "en"}})
+    with pytest.raises(dragoman.DragomanError, match=rf"{part} is de-en, and the data set is en-de"):
+        distill(made, out)
+    assert [path.name for path in out.iterdir()] == [part]
+
+
+@pytest.mark.parametrize(("make", "direction"), [(make_marian, "de-en="), (make_nllb, ""), (make_nllb, "de-en=")])
+def test_a_foreign_teacher_of_another_direction_is_refused(made, tmp_path, make, direction):
+    folder = make(tmp_path / "foreign", PAIRS)
+    wrong = DistillationInputs(f"{direction}{folder}", DataSet(made / "data"), (), "student", STUDENT, None, (), 1)
+    with pytest.raises(dragoman.DragomanError, match="en-de"):
+        wrong.check()
+    DistillationInputs(f"en-de={folder}", DataSet(made / "data"), (), "student", STUDENT, None, (), 1).check()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(0.2, 1.0, "this was gained"), (-1.0, -0.2, "without this teacher"), (-0.4, 0.4, "no significant difference")],
+)
+def test_a_teacher_is_only_said_to_help_if_it_does(low, high, said):
+    assert said in price_of_teaching(Gain((low + high) / 2, low, high))
 
 
 def test_a_backward_model_of_the_same_direction_is_refused(made, tmp_path):

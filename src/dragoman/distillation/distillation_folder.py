@@ -59,20 +59,29 @@ class DistillationFolder:
         self.student, self.baseline = StudentFolder(path), StudentFolder(path / "baseline")
         self.measurements, self.result = path / "measurements", path / DISTILLATION_FILE
 
-    def claim(self, job: Mapping[str, Any]) -> None:
-        """Record the inputs and settings, or compare them with the recorded ones."""
+    def check_same(self, job: Mapping[str, Any]) -> None:
+        """Raise an error if the folder holds other files, or a distillation with other inputs or settings."""
         path = self.path / JOB_FILE
-        if not path.exists():
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_json(path, dict(job))
+        recorded = read_json(path) if path.exists() else {}
+        if "teacher" not in recorded:  # Not the job of a distillation.
+            own = {path.name for path in (self.text, self.synthetic, self.measurements, self.baseline.path)}
+            own |= {path.name for path in (self.student.data, self.student.run, self.student.export)}
+            if self.path.exists() and any(each.name not in own and each.name[0] != "." for each in self.path.iterdir()):
+                raise DragomanError(f"{self.path} has other files in it: choose another --out.")
             return
-        recorded = read_json(path)
         differing = [name for name in job if recorded.get(name) != job[name]]
         if differing:
             changes = "; ".join(f"{name} was {recorded.get(name)}, now {job[name]}" for name in differing)
             raise DragomanError(
                 f"{self.path} holds a distillation with other inputs ({changes}): choose another --out, or remove it."
             )
+
+    def claim(self, job: Mapping[str, Any]) -> None:
+        """Record the inputs and settings, if this is the beginning."""
+        path = self.path / JOB_FILE
+        if not path.exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(path, dict(job))
 
     def records(self) -> dict[str, PartRecord]:
         path = self.path / PARTS_FILE
@@ -88,10 +97,16 @@ class DistillationFolder:
 
     def plan(self, parts: Sequence[Part]) -> dict[str, bool]:
         """The parts in order, and whether each has to be made or resumed."""
+        states = {part.name: self.state(part) for part in parts}
+        # A part that was complete before one that it uses was asked for, such as a comparison without `--compare`.
+        outdated = {user for part in parts if states[part.name] == "to do" for user in part.used_by}
         is_made: dict[str, bool] = {}
         for part in reversed(parts):
+            state = states[part.name]
             is_needed = not part.used_by or any(is_made.get(user, False) for user in part.used_by)
-            is_made[part.name] = is_needed and self.state(part) in ("to do", "begun")
+            is_made[part.name] = is_needed and (
+                state in ("to do", "begun") or (state == "complete" and part.name in outdated)
+            )
         return {part.name: is_made[part.name] for part in parts}
 
     def run(self, part: Part, later: Sequence[str]) -> None:
@@ -122,4 +137,5 @@ class StudentFolder:
     """Data set, run and export of a student."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.data, self.run, self.export = path / "data", path / "run", path / "export"

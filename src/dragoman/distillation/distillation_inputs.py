@@ -1,5 +1,6 @@
 """The inputs of a distillation: checked before anything is made, and recorded beside the result."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.corpus.dataset import DataSet
+from dragoman.corpus.huggingface_folder import HuggingFaceFolder, split_direction
+from dragoman.corpus.huggingface_tokenizer import read_tokenizer
 from dragoman.corpus.sources import Languages
 from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE
 from dragoman.decoding.model_choice import find_model
@@ -74,18 +77,19 @@ class DistillationInputs:
             raise DragomanError("\n  ".join(problems))
 
     def _check_teacher(self) -> list[str]:
-        languages = _read_languages(self.teacher)
-        if languages is None or languages == self.data.languages:
+        languages = read_languages(self.teacher)
+        if languages == self.data.languages:
             return []
-        return [
-            f"{self.teacher} translates {languages.direction}, and {self.data.path} is "
-            f"{self.data.languages.direction}: choose a teacher or a data set of the same direction."
-        ]
+        wanted, (_, folder) = self.data.languages.direction, split_direction(Path(self.teacher))
+        remedy = "choose a teacher or a data set of the same direction"
+        if not (find_model(Path(self.teacher)) / DESCRIPTION_FILE).exists():
+            remedy += f", or put the direction in front, as in {wanted}={folder}, if the model knows it"
+        return [f"{self.teacher} translates {languages.direction}, and {self.data.path} is {wanted}: {remedy}."]
 
     def _check_backward(self) -> list[str]:
         if self.score_back_with is None:
             return []
-        found, wanted = _read_languages(self.score_back_with), self.data.languages.reversed
+        found, wanted = read_languages(self.score_back_with), self.data.languages.reversed
         return direction_problems("--score-back-with", Path(self.score_back_with), found, wanted)
 
     def job(self) -> dict[str, Any]:
@@ -95,17 +99,29 @@ class DistillationInputs:
         return {
             "teacher": weights_digest(find_model(Path(self.teacher))),
             "data": self.data.manifest.identity,
-            "text": [[str(Path(path).resolve()), Path(path).stat().st_size] for path in self.text],
+            "text": [[str(Path(path).resolve()), _digest(Path(path))] for path in self.text],
             "beam": self.beam,
             "score_back_with": backward and weights_digest(find_model(Path(backward))),
             **{f"{section}.{name}": value for section, values in chosen.items() for name, value in values.items()},
         }
 
 
-def _read_languages(model: str) -> Languages | None:
-    """None for a model of transformers: a direction may be stated for it, or it may have many."""
+def read_languages(model: str) -> Languages:
+    """The direction of a model: the one that is stated in front of it, or that of its folder."""
     description = find_model(Path(model)) / DESCRIPTION_FILE
-    return Languages(**read_json(description)["languages"]) if description.exists() else None
+    if description.exists():
+        return Languages(**read_json(description)["languages"])
+    stated, path = split_direction(Path(model))
+    folder = HuggingFaceFolder(path)
+    read = read_tokenizer(folder, stated)
+    folder.raise_problems()
+    assert read is not None
+    return read[1]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def cost_of(seconds: float, money: MoneySettings) -> float | None:

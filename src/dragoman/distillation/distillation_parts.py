@@ -4,14 +4,16 @@ import shlex
 from pathlib import Path
 
 from dragoman import pipeline
-from dragoman.corpus.dataset import TOKENIZER_FILE, text_files
+from dragoman.corpus.dataset import MANIFEST_FILE, TOKENIZER_FILE, DataSet, text_files
+from dragoman.corpus.sources import Languages
 from dragoman.distillation.distillation_folder import DistillationFolder, Part, StudentFolder
-from dragoman.distillation.distillation_inputs import DistillationInputs, cost_of
+from dragoman.distillation.distillation_inputs import DistillationInputs, cost_of, read_languages
 from dragoman.distillation.quality_ledger import QualityLedger, compared_split
 from dragoman.distillation.training_text import write_training_text
 from dragoman.errors import DragomanError
 from dragoman.files import write_json
 from dragoman.progress_callback import Progress
+from dragoman.run_folder import RunFolder
 
 CORPUS = "corpus"
 """Name of the files of a synthetic corpus, without the language."""
@@ -27,6 +29,24 @@ def make_parts(
     if compare:
         parts += builder.student(folder.baseline, "baseline ")
     return [*parts, builder.comparison(parts)]
+
+
+def check_own_folders(folder: DistillationFolder, languages: Languages) -> None:
+    """Raise one error for data sets and runs in the folder that have another direction."""
+    found: dict[Path, Languages] = {}
+    for student in (folder.student, folder.baseline):
+        if (student.data / MANIFEST_FILE).exists():
+            found[student.data] = DataSet(student.data).languages
+        if RunFolder(student.run).checkpoints.exists() and any(RunFolder(student.run).checkpoints.iterdir()):
+            found[student.run] = read_languages(str(student.run))
+    wrong = [
+        f"{path} is {its.direction}, and the data set is {languages.direction}: remove it, or put one of this "
+        "direction there."
+        for path, its in found.items()
+        if its != languages
+    ]
+    if wrong:
+        raise DragomanError("\n  ".join(wrong))
 
 
 class _PartBuilder:

@@ -124,12 +124,15 @@ class Distiller:
     def __init__(
         self, folder: "DistillationFolder", inputs: "DistillationInputs", compare: bool, progress: Progress
     ) -> None:
-        from dragoman.distillation.distillation_parts import make_parts
+        from dragoman.distillation.distillation_parts import check_own_folders, make_parts
 
         self._folder, self._inputs, self._progress = folder, inputs, _PartProgress(progress)
         inputs.check()
-        folder.claim(inputs.job())
+        job = inputs.job()
+        folder.check_same(job)
         self._parts = make_parts(folder, inputs, self._progress, compare=compare)
+        check_own_folders(folder, inputs.data.languages)
+        folder.claim(job)
 
     def run(self, on_part: Callable[[PartStart], None]) -> Distillation:
         """Make all parts that are not complete."""

@@ -35,6 +35,7 @@ from dragoman.number_format import percent, size
 from dragoman.progress_callback import Progress
 from dragoman.synthesis.synthesis_folder import SynthesisDescription, SynthesisFolder
 from dragoman.synthesis.synthesizer import weights_digest
+from dragoman.telemetry.score_gains import Gain
 
 WIDE_BEAM = 4
 """Beam that a student with a smaller one is compared with."""
@@ -102,13 +103,14 @@ class QualityLedger:
             ("all together", TEACHER, STUDENT, self._price_of_teacher(speeds)),
         ]
         if BASELINE in translations:
-            steps.append(("what the teacher brought", BASELINE, STUDENT, "nothing to win back: this was gained"))
+            steps.append(("what the teacher brought", BASELINE, STUDENT, ""))
         for number, (cause, before, after, price) in enumerate(steps):
             self._progress("Comparing the systems", number, len(steps))
             gain = scoring.measure_gain(
                 translations[before].lines, translations[after].lines, self._text.references, self._language
             )
-            rows.append(LedgerRow(cause, before, after, gain.bleu, gain.low, gain.high, price))
+            win_back = price or price_of_teaching(gain)
+            rows.append(LedgerRow(cause, before, after, gain.bleu, gain.low, gain.high, win_back))
         self._progress("Comparing the systems", len(steps), len(steps))
         return {
             "set": self.split,
@@ -198,7 +200,7 @@ class QualityLedger:
 
     def _price_of_beam(self, speeds: dict[str, float]) -> str:
         if self._beam >= WIDE_BEAM:
-            return "nothing: the student has this beam"
+            return f"nothing: the student has a beam of {self._beam}"
         return f"decoding.beam={WIDE_BEAM}: {speeds[STUDENT] / speeds['beam']:.1f} x the time"
 
     def _price_of_float32(self, speeds: dict[str, float]) -> str:
@@ -217,6 +219,14 @@ class QualityLedger:
         """An export for the measurements, made again if the model has changed."""
         path = self._folder.measurements / f"{name}-{weights_digest(find_model(model))[:12]}"
         return path if path.exists() else pipeline.export(model, path, quantization=quantization)
+
+
+def price_of_teaching(gain: Gain) -> str:
+    if gain.low > 0:
+        return "nothing to win back: this was gained"
+    if gain.high < 0:
+        return "train the student without this teacher"
+    return "nothing: no significant difference"
 
 
 def compared_split(data: DataSet) -> Split:
