@@ -1,11 +1,16 @@
 """The corpus that is made of finished shards."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dragoman.corpus.cleaning import Cleaner
 from dragoman.corpus.model_filter import LOWEST_SCORE
 from dragoman.corpus.sources import Languages
+from dragoman.errors import DragomanError
 from dragoman.progress_callback import no_progress
 from dragoman.settings import CleaningSettings
 from dragoman.synthesis.corpus_assembly import CorpusOptions, ScoreRule, assemble
@@ -66,3 +71,26 @@ def test_pairs_with_low_scores_are_dropped_after_those_that_rules_about_text_dro
     }
     short = CorpusOptions(cleaning=CleaningSettings(max_words=3))
     assert list(assemble(folder, describe("backward"), short, no_progress)["dropped"]) == ["words"]
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ["<BT>\n", "\udcff", "  ", " ", "a b", "a\tb", "\x00", "a\u200b", "\u2028", "\xa0", "e\u0301", "e" + 40 * "\u0323"],
+)
+def test_a_tag_that_is_no_word_is_refused(tag: str) -> None:
+    with pytest.raises(DragomanError, match=r"^--tag '.*' is not a word: "):
+        CorpusOptions(tag=tag)
+
+
+@given(st.text(st.characters(), min_size=1))
+def test_a_tag_stays_one_word_in_front_of_a_line_however_it_is_normalized(tag: str) -> None:
+    with contextlib.suppress(DragomanError):
+        line = f"{CorpusOptions(tag=tag).tag} Der Hund schläft."
+        assert line.encode().decode().splitlines() == [line]
+        assert line.split() == [tag, "Der", "Hund", "schläft."]
+        assert Cleaner(CleaningSettings(), Languages("en", "de")).normalize("The dog sleeps.", line)[1] == line
+
+
+def test_tags_as_they_are_used_are_words() -> None:
+    for tag in ("", "<BT>", "▁syn", "2de", "⟦BT⟧", "é"):
+        assert CorpusOptions(tag=tag).tag == tag

@@ -25,6 +25,12 @@ def collapse_whitespace(text: str) -> str:
     return text if has_plain_spaces(text) else " ".join(text.split())
 
 
+def is_word(text: str) -> bool:
+    """True for printable characters without a space, which normalization leaves as they are."""
+    is_printed = text.isprintable() and text != "" and " " not in text
+    return is_printed and text == unicodedata.normalize("NFC", limit_combining_marks(text))
+
+
 def limit_combining_marks(text: str) -> str:
     """Stream-safe text (Unicode Annex 15): a joiner after each 30 combining marks on one letter.
 

@@ -10,7 +10,9 @@ from typing import Any, BinaryIO
 from dragoman.corpus.model_filter import find_threshold
 from dragoman.corpus.pair_filter import PairFilter
 from dragoman.corpus.sources import Languages
+from dragoman.corpus.text_normalization import is_word
 from dragoman.decoding.line_translator import normalize_line
+from dragoman.errors import DragomanError
 from dragoman.files import replacing
 from dragoman.progress_callback import Progress
 from dragoman.settings import CleaningSettings, RuleName
@@ -37,6 +39,10 @@ class CorpusOptions:
     """Settings of the rules that drop pairs by their text; None drops only empty ones."""
     keep: Keep | None = None
     """Another rule, which is asked first."""
+
+    def __post_init__(self) -> None:
+        if self.tag and not is_word(self.tag):
+            raise DragomanError(f"--tag {self.tag!r} is not a word: use printable characters without spaces.")
 
     def make_filter(self, languages: Languages) -> Keep:
         """The rules for texts and translations in these languages."""
