@@ -264,6 +264,38 @@ def test_a_folder_with_other_files_is_not_used(models: Path, text: Path, tmp_pat
         synthesize(SynthesisRequest(models / "int8", [text], tmp_path / "out", CorpusOptions()), no_progress)
 
 
+REFUSED: dict[str, dict[str, Any]] = {
+    "is not a word": {"tag": "a b"},
+    "decoding.beam": {"n_best": 9, "beam": 1},
+    "no lines": {"texts": "empty"},
+    "There is no file": {"texts": "missing"},
+    "UTF-16": {"texts": "utf-16"},
+    "which cannot sample": {"model": "int8", "sampling": {}},
+    "give a model from de to en": {"score_back_with": "int8"},
+    "is not allowed": {"beam": -1},
+    "cannot be used": {"hosts": ["nobody"]},
+}
+
+
+@pytest.mark.parametrize("out", ["new", "new/nested/deep", "there"])
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_refused_start_leaves_everything_as_it_was(
+    models: Path, text: Path, tmp_path: Path, reason: str, out: str
+) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "utf-16").write_bytes("A dog.\n".encode("utf-16"))
+    (tmp_path / "ssh").write_text("Host nobody\n  ProxyCommand sh -c 'exit 1'\n")
+    (tmp_path / "there").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    changes = {"texts": text, "model": "torch", **REFUSED[reason]}
+    changes |= {"model": models / changes["model"], "texts": tmp_path / changes["texts"]}
+    if "score_back_with" in changes:
+        changes["score_back_with"] = models / changes["score_back_with"]
+    with pytest.raises(DragomanError, match=reason):
+        synthesize_corpus(out=tmp_path / out, ssh_config=tmp_path / "ssh", progress=no_progress, **changes)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_samples_belong_to_their_lines_however_the_text_is_divided(models: Path, text: Path, tmp_path: Path) -> None:
     synthesize_corpus(
         models / "torch",

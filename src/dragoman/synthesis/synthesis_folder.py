@@ -1,6 +1,8 @@
 """The folder of a synthesis, and the description by which a later start knows what was translated, and how."""
 
-from collections.abc import Sequence
+import contextlib
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,26 @@ class SynthesisFolder:
         begun = (self.model, self.backward)
         if self.path.exists() and any(path not in begun and path.name[0] != "." for path in self.path.iterdir()):
             raise DragomanError(f"{self.path} has other files in it: choose another --out.")
+
+    def create(self) -> list[Path]:
+        """Create the folder. Returns the folders that were not there, the innermost first."""
+        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        return missing
+
+    @contextlib.contextmanager
+    def removed_if_refused(self, created: Sequence[Path]) -> Iterator[None]:
+        """After an error, remove copies of models that were not there before, and the folders that were created."""
+        copies = [path for path in (self.model, self.backward) if not path.exists()]
+        try:
+            yield
+        except BaseException:
+            for copy in copies:
+                shutil.rmtree(copy, ignore_errors=True)
+            with contextlib.suppress(OSError):  # Another program may have written there.
+                for folder in created:
+                    folder.rmdir()
+            raise
 
     def corpus_file(self, language: str) -> Path:
         return self.path / f"corpus.{language}"

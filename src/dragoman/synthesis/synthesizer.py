@@ -69,21 +69,10 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
     check_texts(request.texts)
     models = find_models(request)
     folder = SynthesisFolder(request.out)
-    earlier = folder.read()
-    if earlier is None:
-        folder.check_unused()
-    request.out.mkdir(parents=True, exist_ok=True)
+    created = folder.create()
     with _only_one(request.out):
-        texts = tuple(summarize_texts(request.texts, progress))
-        device = request.device or (earlier.job.device if earlier is not None else None)
-        device = device or choose_device(request)
-        engines = make_engine_folders(request, models, folder, device, is_new=earlier is None)
-        description = describe(request, models, engines, texts, device)
-        if earlier is None:
-            folder.write(description)
-        else:
-            check_same(request.out, description.differences(earlier))
-            description = replace(description, shard_lines=earlier.shard_lines)
+        with folder.removed_if_refused(created):
+            description, engines = _begin(request, models, folder, progress)
         folder.shards.open()
         log = SynthesisLog(request.out, description, progress)
         with contextlib.closing(log):
@@ -96,6 +85,25 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
     _check_kept(request.out, made)
     _warn_of_mixture(description)
     return description
+
+
+def _begin(
+    request: SynthesisRequest, models: Sequence[Path], folder: SynthesisFolder, progress: Progress
+) -> tuple[SynthesisDescription, list[Path]]:
+    """The description of a new synthesis or of the one in the folder, and its models as workers load them."""
+    earlier = folder.read()
+    if earlier is None:
+        folder.check_unused()
+    texts = tuple(summarize_texts(request.texts, progress))
+    device = request.device or (earlier.job.device if earlier is not None else None)
+    device = device or choose_device(request)
+    engines = make_engine_folders(request, models, folder, device, is_new=earlier is None)
+    description = describe(request, models, engines, texts, device)
+    if earlier is None:
+        folder.write(description)
+        return description, engines
+    check_same(request.out, description.differences(earlier))
+    return replace(description, shard_lines=earlier.shard_lines), engines
 
 
 def check_sampling(sampling: Mapping[str, Any] | None) -> dict[str, Any] | None:
