@@ -20,7 +20,7 @@ from dragoman.pipeline import SyntheticCorpus, prepare
 from dragoman.pipeline import synthesize as synthesize_corpus
 from dragoman.progress_callback import no_progress
 from dragoman.settings import CleaningSettings, MoneySettings
-from dragoman.synthesis import synthesis_log
+from dragoman.synthesis import coordinator, synthesis_log
 from dragoman.synthesis.corpus_assembly import CorpusOptions
 from dragoman.synthesis.synthesis_folder import SynthesisFolder
 from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
@@ -274,14 +274,16 @@ REFUSED: dict[str, dict[str, Any]] = {
     "give a model from de to en": {"score_back_with": "int8"},
     "is not allowed": {"beam": -1},
     "cannot be used": {"hosts": ["nobody"]},
+    "no machine has a GPU": {"device": "cuda"},
 }
 
 
 @pytest.mark.parametrize("out", ["new", "new/nested/deep", "there"])
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_refused_start_leaves_everything_as_it_was(
-    models: Path, text: Path, tmp_path: Path, reason: str, out: str
+    models: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, out: str
 ) -> None:
+    monkeypatch.setattr(coordinator, "count_local_gpus", lambda: 0)
     (tmp_path / "empty").touch()
     (tmp_path / "utf-16").write_bytes("A dog.\n".encode("utf-16"))
     (tmp_path / "ssh").write_text("Host nobody\n  ProxyCommand sh -c 'exit 1'\n")
@@ -294,6 +296,25 @@ def test_a_refused_start_leaves_everything_as_it_was(
     with pytest.raises(DragomanError, match=reason):
         synthesize_corpus(out=tmp_path / out, ssh_config=tmp_path / "ssh", progress=no_progress, **changes)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_until_a_shard_is_finished_a_synthesis_may_be_begun_with_other_arguments(
+    models: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(**options: Any) -> SyntheticCorpus:
+        return synthesize_corpus(
+            models / "torch", text, tmp_path / "out", settings={"cleaning.rules": []}, progress=no_progress, **options
+        )
+
+    monkeypatch.setattr(coordinator, "count_local_gpus", lambda: 1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # Of the worker, which is another process.
+    with pytest.warns(match="is left out: "), pytest.raises(DragomanError, match="No worker is left: "):
+        make(device="cuda", shard_lines=50)
+    made = make(device="cpu", n_best=2, shard_lines=40).description
+    assert (made.job.device, made.job.n_best, made.shard_lines) == ("cpu", 2, 40)
+    assert made.corpus["read_lines"] == len(LINES)
+    with pytest.raises(DragomanError, match="was made with another device and another n-best"):
+        make(device="cuda")
 
 
 def test_samples_belong_to_their_lines_however_the_text_is_divided(models: Path, text: Path, tmp_path: Path) -> None:

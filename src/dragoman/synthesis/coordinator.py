@@ -171,7 +171,8 @@ class Coordinator:
             return
         if not gpus:
             raise UnusableHostError(
-                "has no GPU, and a CPU would translate some lines otherwise: leave it out, or use --device cpu"
+                "has no GPU, and a CPU would translate some lines otherwise: leave it out, or use --device cpu and "
+                "another --out"
             )
         known = {thread.name for thread in self._threads}
         for index in range(1, min(place.machine.workers or gpus, gpus)):

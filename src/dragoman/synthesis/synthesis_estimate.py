@@ -66,7 +66,7 @@ def estimate_synthesis(request: SynthesisRequest) -> SynthesisEstimate:
     models = find_models(request)
     lines, sample = sample_lines(request.texts, SAMPLE_LINES)
     estimate = SynthesisEstimate(lines, currency=request.money.currency)
-    device = request.device or choose_device(request)
+    device = choose_device(request)
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(len(request.machines)) as pool:
         engines = make_engine_folders(request, models, SynthesisFolder(Path(temporary)), device, is_new=True)
         job = describe(request, models, engines, (), device).job

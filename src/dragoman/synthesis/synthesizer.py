@@ -94,9 +94,11 @@ def _begin(
     earlier = folder.read()
     if earlier is None:
         folder.check_unused()
+    elif not folder.shards.finished():
+        earlier = None  # Nothing was translated: other arguments spoil nothing.
     texts = tuple(summarize_texts(request.texts, progress))
-    device = request.device or (earlier.job.device if earlier is not None else None)
-    device = device or choose_device(request)
+    # What is translated needs the same device; a host that does not answer now may come back.
+    device = choose_device(request) if earlier is None else request.device or earlier.job.device
     engines = make_engine_folders(request, models, folder, device, is_new=earlier is None)
     description = describe(request, models, engines, texts, device)
     if earlier is None:
@@ -119,8 +121,13 @@ def check_sampling(sampling: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def choose_device(request: SynthesisRequest) -> DeviceKind:
-    """GPUs if any machine has one: others are slower by far, and would translate some lines otherwise."""
-    return "cuda" if any(count_gpus(request.machines, request.client).values()) else "cpu"
+    """The requested kind; else GPUs if any machine has one: CPUs are slower, and would translate some lines otherwise."""
+    if request.device == "cpu":
+        return "cpu"
+    has_gpu = any(count_gpus(request.machines, request.client).values())
+    if request.device == "cuda" and not has_gpu:
+        raise DragomanError("--device cuda: no machine has a GPU that can be used: use --device cpu.")
+    return "cuda" if has_gpu else "cpu"
 
 
 def check_device(device: str | None) -> DeviceKind | None:
