@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from dragoman.decoding.sampling import LineSampler, SamplingSettings
 from dragoman.decoding.translator import Translator
 from dragoman.decoding.translator_loading import load
 from dragoman.errors import DragomanError
+from dragoman.exporting.exporter import export
 from dragoman.pipeline import SyntheticCorpus, prepare
 from dragoman.pipeline import synthesize as synthesize_corpus
 from dragoman.progress_callback import no_progress
@@ -296,6 +298,40 @@ def test_a_refused_start_leaves_everything_as_it_was(
     with pytest.raises(DragomanError, match=reason):
         synthesize_corpus(out=tmp_path / out, ssh_config=tmp_path / "ssh", progress=no_progress, **changes)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("changed", ["model", "backward"])
+@pytest.mark.parametrize("is_export", [False, True])
+def test_a_run_that_goes_on_changes_nothing_and_a_changed_export_is_refused(
+    models: Path, text: Path, tmp_path: Path, changed: str, *, is_export: bool
+) -> None:
+    changed_model = tmp_path / ("torch" if changed == "model" else "backward")
+    for name in ("torch", "backward"):
+        if is_export and name == changed_model.name:
+            export(models / name, tmp_path / name, "ctranslate2")
+        else:
+            shutil.copytree(models / name, tmp_path / name)
+
+    def make(forward: str = "torch", backward: str = "backward") -> tuple[bytes, bytes]:
+        synthesize(make_request(tmp_path / forward, text, tmp_path / "out", tmp_path / backward), no_progress)
+        return read_corpus(tmp_path / "out")
+
+    first = make()
+    (tmp_path / "out" / "shards" / "00000002.jsonl.zst").unlink()
+    [weights] = [path for path in changed_model.iterdir() if path.suffix in (".safetensors", ".bin")]
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-8] + bytes(8))
+    if is_export:
+        with pytest.raises(DragomanError, match=f"was made with another {changed}"):
+            make()
+        return
+    assert make() == first
+    shutil.copytree(tmp_path / changed_model.name, tmp_path / "other")
+    with pytest.raises(DragomanError, match=f"was made with another {changed}"):
+        make(**{"forward" if changed == "model" else "backward": "other"})
+    shutil.rmtree(tmp_path / "out" / changed)  # There is nothing else to resume with.
+    with pytest.raises(DragomanError, match=f"was made with another {changed}"):
+        make()
 
 
 def test_until_a_shard_is_finished_a_synthesis_may_be_begun_with_other_arguments(

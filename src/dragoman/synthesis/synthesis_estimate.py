@@ -22,6 +22,7 @@ from dragoman.synthesis.synthesizer import (
     describe,
     describe_files,
     find_models,
+    find_weights,
     make_engine_folders,
     sampled_share,
 )
@@ -68,8 +69,10 @@ def estimate_synthesis(request: SynthesisRequest) -> SynthesisEstimate:
     estimate = SynthesisEstimate(lines, currency=request.money.currency)
     device = choose_device(request)
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(len(request.machines)) as pool:
-        engines = make_engine_folders(request, models, SynthesisFolder(Path(temporary)), device, is_new=True)
-        job = describe(request, models, engines, (), device).job
+        folder = SynthesisFolder(Path(temporary))
+        weights = find_weights(request, models, folder, None)
+        engines = make_engine_folders(request, models, folder, device, is_new=True)
+        job = describe(request, weights, engines, (), device).job
         # As many scores as the whole text will have: of a short one, all pairs are scored with another translation too.
         job, files = replace(job, sampled_share=sampled_share(request, lines)), describe_files(engines)
         list(pool.map(lambda machine: _measure(request, machine, job, files, sample, estimate), request.machines))

@@ -99,8 +99,9 @@ def _begin(
     texts = tuple(summarize_texts(request.texts, progress))
     # What is translated needs the same device; a host that does not answer now may come back.
     device = choose_device(request) if earlier is None else request.device or earlier.job.device
+    weights = find_weights(request, models, folder, earlier)
     engines = make_engine_folders(request, models, folder, device, is_new=earlier is None)
-    description = describe(request, models, engines, texts, device)
+    description = describe(request, weights, engines, texts, device)
     if earlier is None:
         folder.write(description)
         return description, engines
@@ -121,7 +122,7 @@ def check_sampling(sampling: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def choose_device(request: SynthesisRequest) -> DeviceKind:
-    """The requested kind; else GPUs if any machine has one: CPUs are slower, and would translate some lines otherwise."""
+    """The requested kind; else GPUs if any machine has one: CPUs are slower, and translate some lines otherwise."""
     if request.device == "cpu":
         return "cpu"
     has_gpu = any(count_gpus(request.machines, request.client).values())
@@ -171,6 +172,24 @@ def find_models(request: SynthesisRequest) -> list[Path]:
     return [find_model(path) for path in (request.model, request.backward) if path is not None]
 
 
+def find_weights(
+    request: SynthesisRequest, models: Sequence[Path], folder: SynthesisFolder, earlier: SynthesisDescription | None
+) -> list[str]:
+    """Hashes of the weights that translate and score. Those of a copy stay, although its run may have gone on."""
+    copied: list[str | None] = [None, None]
+    if earlier is not None:
+        copied = [
+            earlier.weights if folder.model.exists() and str(request.model) == earlier.model else None,
+            earlier.backward_weights
+            if folder.backward.exists() and str(request.backward) == earlier.backward
+            else None,
+        ]
+    return [
+        weights_digest(model) if of_copy is None or is_ctranslate2_folder(model) else of_copy
+        for model, of_copy in zip(models, copied, strict=False)
+    ]
+
+
 def make_engine_folders(
     request: SynthesisRequest, models: Sequence[Path], folder: SynthesisFolder, device: DeviceKind, *, is_new: bool
 ) -> list[Path]:
@@ -197,7 +216,7 @@ def describe_files(engines: Sequence[Path]) -> list[EngineFiles]:
 
 def describe(
     request: SynthesisRequest,
-    models: Sequence[Path],
+    weights: Sequence[str],
     engines: Sequence[Path],
     texts: tuple[TextSummary, ...],
     device: DeviceKind,
@@ -209,7 +228,7 @@ def describe(
     languages, lines = Languages(**content["languages"]), sum(text.lines for text in texts)
     share = sampled_share(request, lines)
     job = TranslationJob(device, decoding.model_dump(), request.n_best, request.sampling, share)
-    weights, shard_lines = [weights_digest(model) for model in models], request.shard_lines or SHARD_LINES[device]
+    shard_lines = request.shard_lines or SHARD_LINES[device]
     described = SynthesisDescription(str(request.model), weights[0], languages, texts, job, shard_lines)
     if request.backward is None:
         return described
