@@ -1,5 +1,7 @@
 """Synthesis on one machine: every line exactly once, the same bytes however often it was killed."""
 
+import itertools
+import json
 import os
 import re
 import shutil
@@ -7,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +21,17 @@ from dragoman.decoding.translator import Translator
 from dragoman.decoding.translator_loading import load
 from dragoman.errors import DragomanError
 from dragoman.exporting.exporter import export
+from dragoman.insight.synthesis_summary import summarize_synthesis
 from dragoman.pipeline import SyntheticCorpus, prepare
 from dragoman.pipeline import synthesize as synthesize_corpus
 from dragoman.progress_callback import no_progress
 from dragoman.settings import CleaningSettings, MoneySettings
 from dragoman.synthesis import coordinator, synthesis_log
+from dragoman.synthesis.coordinator import Coordinator
 from dragoman.synthesis.corpus_assembly import CorpusOptions
+from dragoman.synthesis.shard_store import ShardStore
 from dragoman.synthesis.synthesis_folder import SynthesisFolder
+from dragoman.synthesis.synthesis_log import SynthesisLog
 from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
 
 from ..command_line import run_command
@@ -332,6 +339,60 @@ def test_a_run_that_goes_on_changes_nothing_and_a_changed_export_is_refused(
     shutil.rmtree(tmp_path / "out" / changed)  # There is nothing else to resume with.
     with pytest.raises(DragomanError, match=f"was made with another {changed}"):
         make()
+
+
+KILLS: dict[str, tuple[type, str, int]] = {
+    "before a worker is ready": (Coordinator, "run", 1),
+    "while a shard is stored": (ShardStore, "write", 5),
+    "before the corpus is written": (CorpusOptions, "make_filter", 1),
+    "while the corpus is written": (ShardStore, "read", 7),
+    "before the corpus is described": (SynthesisFolder, "write", 2),
+    "before the end is recorded": (SynthesisLog, "finish", 1),
+}
+
+
+@pytest.mark.parametrize("killed", KILLS)
+def test_time_in_which_nothing_ran_is_no_time_of_the_synthesis(
+    models: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """It is killed and continued on the next day; on another one its corpus is made again."""
+    request, log = make_request(models / "int8", text, tmp_path / "out"), tmp_path / "out" / "events-0.jsonl"
+
+    def wait_for_a_day() -> None:
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        log.write_text("".join(json.dumps({**event, "at_s": event["at_s"] - 86400}) + "\n" for event in events))
+
+    begun_at_s = time.monotonic()
+    with monkeypatch.context() as patch:
+        kill_at(patch, *KILLS[killed])
+        patch.setattr(SynthesisLog, "interrupt", lambda log: None)
+        with pytest.raises(KilledError):
+            synthesize(request, no_progress)
+    for options in (request.options, CorpusOptions(tag="<BT>")):
+        wait_for_a_day()
+        synthesize(replace(request, options=options), no_progress)
+        worked_s = time.monotonic() - begun_at_s
+        summary = summarize_synthesis(tmp_path / "out", time.time())
+        assert (summary["state"], summary["step"]) == ("finished", len(LINES))
+        assert 0 < summary["elapsed_s"] < worked_s
+        assert sum(summary["time_use"].values()) == pytest.approx(summary["elapsed_s"], abs=0.1)
+        assert "not known" not in summary["overview"]["limit"]
+
+
+class KilledError(Exception):
+    pass
+
+
+def kill_at(patch: pytest.MonkeyPatch, owner: type, name: str, call: int) -> None:
+    """Raise an error in this call of a method."""
+    calls, method = itertools.count(1), getattr(owner, name)
+
+    def work(*arguments: Any) -> Any:
+        if next(calls) == call:
+            raise KilledError
+        return method(*arguments)
+
+    patch.setattr(owner, name, work)
 
 
 def test_until_a_shard_is_finished_a_synthesis_may_be_begun_with_other_arguments(

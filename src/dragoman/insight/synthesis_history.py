@@ -62,14 +62,26 @@ class SynthesisHistory:
     events: Sequence[Event]
 
     @property
-    def started(self) -> SynthesisStarted:
-        """The start of the latest session."""
-        return next(event for event in reversed(self.events) if isinstance(event, SynthesisStarted))
+    def sessions(self) -> list[Sequence[Event]]:
+        begins = [index for index, event in enumerate(self.events) if isinstance(event, SynthesisStarted)]
+        return [self.events[begin:end] for begin, end in pairwise([*begins, None])]
+
+    @property
+    def _place(self) -> int:
+        """Index of the latest session that translated: one that had no line left only wrote the corpus."""
+        sessions = self.sessions
+        return max((at for at, each in enumerate(sessions) if _has_lines_left(each)), default=len(sessions) - 1)
 
     @property
     def session(self) -> Sequence[Event]:
-        """Events of the latest session, from its start."""
-        return self.events[len(self.events) - 1 - list(reversed(self.events)).index(self.started) :]
+        """Events of the latest session that translated, from its start."""
+        return self.sessions[self._place]
+
+    @property
+    def started(self) -> SynthesisStarted:
+        started = self.session[0]
+        assert isinstance(started, SynthesisStarted)
+        return started
 
     @property
     def ended(self) -> SynthesisEnded | None:
@@ -78,7 +90,6 @@ class SynthesisHistory:
 
     @property
     def shards(self) -> list[ShardTranslated]:
-        """Of the latest session."""
         return [event for event in self.session if isinstance(event, ShardTranslated)]
 
     @property
@@ -86,14 +97,19 @@ class SynthesisHistory:
         return self.started.done_lines + sum(shard.lines for shard in self.shards)
 
     def end_s(self, now_s: float) -> float:
-        """The end of the latest session, or the present."""
-        return self.events[-1].at_s if self.state(now_s) != "running" else now_s
+        """The end of the session, or the present."""
+        last = self.session[-1]
+        return now_s if last is self.events[-1] and self.state(now_s) == "running" else last.at_s
 
     def elapsed_s(self, now_s: float) -> float:
         """Duration of all sessions."""
-        begins = [index for index, event in enumerate(self.events) if isinstance(event, SynthesisStarted)]
-        earlier = [self.events[after - 1].at_s - self.events[index].at_s for index, after in pairwise(begins)]
-        return sum(earlier) + self.end_s(now_s) - self.started.at_s
+        return sum(self._durations_s(now_s))
+
+    def _durations_s(self, now_s: float) -> list[float]:
+        """Of each session. What a killed one did after its last event is not known."""
+        durations_s = [session[-1].at_s - session[0].at_s for session in self.sessions]
+        durations_s[-1] += now_s - self.events[-1].at_s if self.state(now_s) == "running" else 0.0
+        return durations_s
 
     def state(self, now_s: float) -> str:
         if self.ended is not None:
@@ -130,7 +146,7 @@ class SynthesisHistory:
         return lines
 
     def workers(self, now_s: float) -> dict[str, "WorkerTimes"]:
-        """Times of each worker in the latest session."""
+        """Times of each worker in the session."""
         found = {host: WorkerTimes() for host in self.started.hosts}
         for event in self.session:
             if isinstance(event, TranslatorChanged):
@@ -138,13 +154,19 @@ class SynthesisHistory:
             elif isinstance(event, ShardTranslated):
                 found[event.host].result_at_s = event.at_s
         # The translation ended before the corpus was written.
-        end_s = self.end_s(now_s) - (self.ended.writing_s if self.ended else 0.0)
+        end_s = self.end_s(now_s) - self._writing_s
         for worker in found.values():
             worker.end(end_s)
         return found
 
+    @property
+    def _writing_s(self) -> float:
+        """Time in which the session wrote the corpus."""
+        last = self.session[-1]
+        return last.writing_s if isinstance(last, SynthesisEnded) else 0.0
+
     def time_use(self, now_s: float) -> dict[str, float]:
-        """Where the time of the latest session went, as the mean of its workers."""
+        """Where the time of the session went, as the mean of its workers. Later ones wrote the corpus."""
         workers, is_finished = self.workers(now_s), self.ended is not None and self.ended.reason == "finished"
         ready_s, lost_s, last_s = (
             sum(getattr(worker, name) for worker in workers.values()) for name in ("ready_s", "lost_s", "last_s")
@@ -157,8 +179,8 @@ class SynthesisHistory:
         waiting_s = max(0.0, ready_s - lost_s - last_s - translating_s)
         tokenizing_s = min(tokenizing_s, waiting_s)
         reading_s = min(reading_s, waiting_s - tokenizing_s)
-        writing_s = self.ended.writing_s if self.ended else 0.0
-        session_s = self.end_s(now_s) - self.started.at_s
+        durations_s, place = self._durations_s(now_s), self._place
+        session_s, writing_s = durations_s[place], self._writing_s
         sums_s = {
             TRANSLATING: translating_s,
             "tokenizing": tokenizing_s,
@@ -171,8 +193,8 @@ class SynthesisHistory:
         }
         return {
             **{activity: seconds / len(workers) for activity, seconds in sums_s.items()},
-            "writing the corpus": writing_s,
-            EARLIER: self.elapsed_s(now_s) - session_s,
+            "writing the corpus": writing_s + sum(durations_s[place + 1 :]),
+            EARLIER: sum(durations_s[:place]),
         }
 
     @property
@@ -185,13 +207,13 @@ class SynthesisHistory:
 
 
 def read_synthesis(path: Path) -> SynthesisHistory:
-    """The history of the synthesis in a folder. A corpus that was only made again has no session of its own."""
+    """The history of the synthesis in a folder."""
     events = read_events(RunFolder(path).events_of(0))[0]
-    kept = [
-        event
-        for index, event in enumerate(events)
-        if not isinstance(event, SynthesisEnded) or not isinstance(events[index - 1], SynthesisEnded)
-    ]
-    if not any(isinstance(event, SynthesisStarted) for event in kept):
+    if not any(isinstance(event, SynthesisStarted) for event in events):
         raise DragomanError(f"{path} has not started translating yet: wait for its first lines.")
-    return SynthesisHistory(kept)
+    return SynthesisHistory(events)
+
+
+def _has_lines_left(session: Sequence[Event]) -> bool:
+    started = session[0]
+    return isinstance(started, SynthesisStarted) and started.done_lines < started.lines

@@ -95,15 +95,14 @@ class SynthesisLog:
             self._done_lines += lines
             self._progress("Translating lines", self._done_lines, self._description.lines)
 
-    def end(self, made: dict[str, Any], started_at_s: float) -> None:
-        """Record the end; `made` is the corpus, empty if the synthesis was interrupted."""
-        if not made:
-            self._log.record(SynthesisEnded(reason="interrupted"))
-            return
+    def interrupt(self) -> None:
+        self._log.record(SynthesisEnded(reason="interrupted"))
+
+    def finish(self, made: dict[str, Any], writing_s: float) -> None:
+        """Record the end; `made` is the corpus."""
         counts = {name: made[name] for name in ("read_lines", "translated_pairs", "kept_pairs")}
         dropped = {rule: entry["pairs"] for rule, entry in made["dropped"].items()}
-        writing_s = round(time.monotonic() - started_at_s, 3)
-        self._log.record(SynthesisEnded(reason="finished", dropped=dropped, writing_s=writing_s, **counts))
+        self._log.record(SynthesisEnded(reason="finished", dropped=dropped, writing_s=round(writing_s, 3), **counts))
 
     def close(self) -> None:
         self._log.close()

@@ -76,12 +76,19 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
         folder.shards.open()
         log = SynthesisLog(request.out, description, progress)
         with contextlib.closing(log):
-            _translate(request, folder, description, engines, log)
-            started_at_s = time.monotonic()
-            made = assemble(folder, description, request.options, progress)
-            description = replace(description, corpus=made)
-            folder.write(description)
-            log.end(made, started_at_s)
+            finished = folder.shards.finished()
+            log.start([machine.name for machine in request.machines], finished, request.money)
+            try:
+                if len(finished) < description.shards:
+                    _translate(request, folder, description, engines, finished, log)
+                started_at_s = time.monotonic()
+                made = assemble(folder, description, request.options, progress)
+                description = replace(description, corpus=made)
+                folder.write(description)
+            except BaseException:
+                log.interrupt()
+                raise
+            log.finish(made, time.monotonic() - started_at_s)
     _check_kept(request.out, made)
     _warn_of_mixture(description)
     return description
@@ -142,20 +149,13 @@ def _translate(
     folder: SynthesisFolder,
     description: SynthesisDescription,
     engines: Sequence[Path],
+    finished: set[int],
     log: SynthesisLog,
 ) -> None:
-    """Translate all shards that are not stored yet."""
-    finished = folder.shards.finished()
-    if len(finished) == description.shards:
-        return
-    log.start([machine.name for machine in request.machines], finished, request.money)
+    """Translate all shards that are not finished yet."""
     queue = ShardQueue(read_shards(request.texts, description.shard_lines, finished))
     files = describe_files(engines)
-    try:
-        Coordinator(request.machines, request.client, description.job, files, queue, folder.shards, log).run()
-    except BaseException:
-        log.end({}, 0.0)
-        raise
+    Coordinator(request.machines, request.client, description.job, files, queue, folder.shards, log).run()
 
 
 @contextlib.contextmanager
