@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,14 @@ from dragoman.pipeline import SyntheticCorpus, prepare
 from dragoman.pipeline import synthesize as synthesize_corpus
 from dragoman.progress_callback import no_progress
 from dragoman.settings import CleaningSettings, MoneySettings
-from dragoman.synthesis import coordinator, synthesis_log
+from dragoman.synthesis import coordinator, synthesis_log, text_shards
 from dragoman.synthesis.coordinator import Coordinator
 from dragoman.synthesis.corpus_assembly import CorpusOptions
 from dragoman.synthesis.shard_store import ShardStore
 from dragoman.synthesis.synthesis_folder import SynthesisFolder
 from dragoman.synthesis.synthesis_log import SynthesisLog
 from dragoman.synthesis.synthesizer import SynthesisRequest, synthesize
+from dragoman.synthesis.text_shards import ScannedText
 
 from ..command_line import run_command
 from ..synthesis_models import LINES, MIDDLE_SCORE
@@ -393,6 +395,35 @@ def kill_at(patch: pytest.MonkeyPatch, owner: type, name: str, call: int) -> Non
         return method(*arguments)
 
     patch.setattr(owner, name, work)
+
+
+CHANGES: dict[str, Callable[[bytes], bytes]] = {
+    "shortened": lambda content: content[: len(content) // 2],
+    "rewritten": lambda content: content.replace(b"the", b"all"),
+    "grows": lambda content: content + b"One more line.\n",
+    "emptied": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_text_that_changes_is_named_and_its_restored_form_resumes(
+    models: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Path, change: str
+) -> None:
+    content, read_again = text.read_bytes(), text_shards.ScannedText.lines
+
+    def read_changed(scanned: ScannedText) -> Iterator[bytes]:
+        text.write_bytes(CHANGES[change](content))
+        return read_again(scanned)
+
+    request = make_request(models / "int8", text, tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(text_shards, "_BLOCK_LINES", 10)
+        patch.setattr(ScannedText, "lines", read_changed)
+        with pytest.raises(DragomanError, match=r"text\.en has changed since .*: restore it .*"):
+            synthesize(request, no_progress)
+    text.write_bytes(content)
+    synthesize(request, no_progress)
+    assert read_corpus(tmp_path / "out") == read_corpus(undisturbed)
 
 
 def test_until_a_shard_is_finished_a_synthesis_may_be_begun_with_other_arguments(

@@ -1,6 +1,7 @@
 """Texts as shards."""
 
 import gzip
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from dragoman.errors import DragomanError
 from dragoman.progress_callback import no_progress
-from dragoman.synthesis.text_shards import check_texts, count_shards, read_shards, summarize_texts
+from dragoman.synthesis import text_shards
+from dragoman.synthesis.text_shards import check_texts, count_shards, read_shards, scan_texts
 
 TEXT_LINES = st.lists(st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"])), max_size=30)
 
@@ -18,32 +20,55 @@ TEXT_LINES = st.lists(st.text(st.characters(exclude_characters="\n\r\ufeff", exc
 def test_shards_hold_every_line_once_in_order(
     tmp_path_factory: pytest.TempPathFactory, first: list[str], second: list[str], size: int
 ) -> None:
+    first = ["A line.", *first]  # There is always one.
     folder = tmp_path_factory.mktemp("texts")
     paths = [folder / "first", folder / "second"]
     for path, lines in zip(paths, (first, second), strict=True):
         path.write_bytes("".join(f"{line}\n" for line in lines).encode())
-    shards = list(read_shards(paths, size, ()))
+    shards = list(read_shards(scan_texts(paths, no_progress), size, ()))
     assert [line for shard in shards for line in shard.lines] == first + second
     assert [shard.first_line for shard in shards] == [size * shard.number for shard in shards]
     assert len(shards) == count_shards(len(first + second), size)
 
 
+@given(
+    st.lists(st.sampled_from("abc"), min_size=1), st.lists(st.sampled_from("abc")), st.integers(1, 4), st.integers(1, 3)
+)
+def test_a_text_that_changes_between_both_readings_is_an_error_before_its_first_other_line(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], others: list[str], size: int, block_lines: int
+) -> None:
+    path = tmp_path_factory.mktemp("texts") / "text"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_shards, "_BLOCK_LINES", block_lines)
+        path.write_text("".join(f"{line}\n" for line in lines))
+        texts = scan_texts([path], no_progress)
+        path.write_text("".join(f"{line}\n" for line in others))
+        read: list[str] = []
+        refused = pytest.raises(DragomanError, match="text has changed") if lines != others else nullcontext()
+        with refused:
+            for shard in read_shards(texts, size, ()):
+                read += shard.lines
+        assert read == lines[: len(read)] == others[: len(read)]
+        assert lines != others or read == lines
+
+
 def test_finished_shards_are_skipped(text: Path) -> None:
-    every = list(read_shards([text], 7, ()))
-    assert list(read_shards([text], 7, {0, 3})) == [shard for shard in every if shard.number not in (0, 3)]
+    texts = scan_texts([text], no_progress)
+    every = list(read_shards(texts, 7, ()))
+    assert list(read_shards(texts, 7, {0, 3})) == [shard for shard in every if shard.number not in (0, 3)]
 
 
 def test_a_compressed_text_is_the_same_text(text: Path, tmp_path: Path) -> None:
     packed = tmp_path / "text.en.gz"
     packed.write_bytes(gzip.compress(text.read_bytes()))
-    assert list(read_shards([packed], 9, ())) == list(read_shards([text], 9, ()))
-    plain, other = summarize_texts([text, packed], no_progress)
-    assert (plain.lines, plain.sha256) == (other.lines, other.sha256)
+    plain, other = scan_texts([text, packed], no_progress)
+    assert list(read_shards([other], 9, ())) == list(read_shards([plain], 9, ()))
+    assert (plain.summary.lines, plain.summary.sha256) == (other.summary.lines, other.summary.sha256)
 
 
 def test_invalid_bytes_are_replaced_and_lose_no_line(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"one\n\xff\xfe two\nthree")
-    [shard] = read_shards([tmp_path / "text"], 9, ())
+    [shard] = read_shards(scan_texts([tmp_path / "text"], no_progress), 9, ())
     assert shard.lines == ("one", "\ufffd\ufffd two", "three")
 
 
@@ -57,4 +82,4 @@ def test_texts_that_cannot_be_read_again_are_refused(text: Path) -> None:
 def test_a_text_without_lines_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(DragomanError, match="empty has no lines"):
-        summarize_texts([tmp_path / "empty"], no_progress)
+        scan_texts([tmp_path / "empty"], no_progress)

@@ -103,8 +103,7 @@ class Coordinator:
             while not self._queue.is_done:
                 self._queue.wait(0.2)
                 self._view.refresh()
-                if self._failure is not None:
-                    raise self._failure
+                self._raise_failure()
                 if not any(thread.is_alive() for thread in self._threads) and not self._queue.is_done:
                     reasons = "; ".join(f"{host} {reason}" for host, reason in self._left_out.items())
                     raise DragomanError(f"No worker is left: {reasons}. The same command resumes.")
@@ -112,12 +111,17 @@ class Coordinator:
                     kept_alive_at_s = time.monotonic()
                     for connection in list(self._connections.values()):
                         connection.keep_alive()
+            self._raise_failure()  # No shard is left after a text that cannot be read, either.
         finally:
             self._stopped.set()
             for connection in list(self._connections.values()):
                 connection.close()
             for thread in self._threads:
                 thread.join()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _start_thread(self, place: WorkerPlace) -> None:
         thread = threading.Thread(target=self._run_worker, args=(place,), name=place.name, daemon=True)

@@ -30,7 +30,7 @@ from dragoman.synthesis.shard_queue import ShardQueue
 from dragoman.synthesis.shard_worker import folder_digest
 from dragoman.synthesis.synthesis_folder import SynthesisDescription, SynthesisFolder, check_same
 from dragoman.synthesis.synthesis_log import SynthesisLog
-from dragoman.synthesis.text_shards import TextSummary, check_texts, read_shards, summarize_texts
+from dragoman.synthesis.text_shards import TextSummary, check_texts, read_shards, scan_texts
 from dragoman.synthesis.translation_job import DeviceKind, TranslationJob
 from dragoman.synthesis.worker_connection import EngineFiles
 
@@ -72,7 +72,8 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
     created = folder.create()
     with _only_one(request.out):
         with folder.removed_if_refused(created):
-            description, engines = _begin(request, models, folder, progress)
+            texts = scan_texts(request.texts, progress)
+            description, engines = _begin(request, models, folder, tuple(text.summary for text in texts))
         folder.shards.open()
         log = SynthesisLog(request.out, description, progress)
         with contextlib.closing(log):
@@ -80,7 +81,8 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
             log.start([machine.name for machine in request.machines], finished, request.money)
             try:
                 if len(finished) < description.shards:
-                    _translate(request, folder, description, engines, finished, log)
+                    queue = ShardQueue(read_shards(texts, description.shard_lines, finished))
+                    _translate(request, folder, description, engines, queue, log)
                 started_at_s = time.monotonic()
                 made = assemble(folder, description, request.options, progress)
                 description = replace(description, corpus=made)
@@ -95,7 +97,7 @@ def synthesize(request: SynthesisRequest, progress: Progress) -> SynthesisDescri
 
 
 def _begin(
-    request: SynthesisRequest, models: Sequence[Path], folder: SynthesisFolder, progress: Progress
+    request: SynthesisRequest, models: Sequence[Path], folder: SynthesisFolder, texts: tuple[TextSummary, ...]
 ) -> tuple[SynthesisDescription, list[Path]]:
     """The description of a new synthesis or of the one in the folder, and its models as workers load them."""
     earlier = folder.read()
@@ -103,7 +105,6 @@ def _begin(
         folder.check_unused()
     elif not folder.shards.finished():
         earlier = None  # Nothing was translated: other arguments spoil nothing.
-    texts = tuple(summarize_texts(request.texts, progress))
     # What is translated needs the same device; a host that does not answer now may come back.
     device = choose_device(request) if earlier is None else request.device or earlier.job.device
     weights = find_weights(request, models, folder, earlier)
@@ -149,11 +150,10 @@ def _translate(
     folder: SynthesisFolder,
     description: SynthesisDescription,
     engines: Sequence[Path],
-    finished: set[int],
+    queue: ShardQueue,
     log: SynthesisLog,
 ) -> None:
     """Translate all shards that are not finished yet."""
-    queue = ShardQueue(read_shards(request.texts, description.shard_lines, finished))
     files = describe_files(engines)
     Coordinator(request.machines, request.client, description.job, files, queue, folder.shards, log).run()
 

@@ -12,6 +12,8 @@ from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress
 
 _BLOCK_LINES = 10000
+_DIGEST_BYTES = 8
+"""Of the hash after each block: a billion lines take about 5 MB."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,33 @@ class TextSummary:
     lines: int
     sha256: str
     """Of its decompressed lines."""
+
+
+@dataclass(frozen=True)
+class ScannedText:
+    """A text that was read once, and will be read again."""
+
+    path: Path
+    summary: TextSummary
+    digests: tuple[bytes, ...]
+    """The beginning of the hash of all lines up to the end of each block."""
+
+    def lines(self) -> Iterator[bytes]:
+        """The same lines again. Raises an error before the first block that is another one."""
+        digest, read = hashlib.sha256(), 0
+        for block in _blocks(iter(LineReader(self.path)), _BLOCK_LINES):
+            if self.digests[read : read + 1] != (_add_block(digest, block),):
+                raise self._changed()
+            read += 1
+            yield from block
+        if read < len(self.digests):
+            raise self._changed()
+
+    def _changed(self) -> DragomanError:
+        return DragomanError(
+            f"{self.path} has changed since the synthesis began to read it: restore it and run the same command again "
+            "to resume, or choose another --out for the text as it is now."
+        )
 
 
 @dataclass(frozen=True)
@@ -47,24 +76,27 @@ def check_texts(paths: Sequence[Path]) -> None:
         raise DragomanError(f"There is no file {' and no file '.join(missing)}: check the path.")
 
 
-def summarize_texts(paths: Sequence[Path], progress: Progress) -> list[TextSummary]:
+def scan_texts(paths: Sequence[Path], progress: Progress) -> list[ScannedText]:
     """Count and hash the lines of each text."""
-    summaries: list[TextSummary] = []
+    scanned: list[ScannedText] = []
+    earlier_lines = 0
     for path in paths:
-        digest, lines = hashlib.sha256(), 0
+        digest, digests, lines = hashlib.sha256(), list[bytes](), 0
         for block in _blocks(iter(LineReader(path)), _BLOCK_LINES):
-            digest.update(b"\n".join(block) + b"\n")
+            digests.append(_add_block(digest, block))
             lines += len(block)
-            progress("Counting lines", sum(each.lines for each in summaries) + lines, None)
-        summaries.append(TextSummary(str(path), path.stat().st_size, lines, digest.hexdigest()))
-    if not any(summary.lines for summary in summaries):
+            progress("Counting lines", earlier_lines + lines, None)
+        summary = TextSummary(str(path), path.stat().st_size, lines, digest.hexdigest())
+        scanned.append(ScannedText(path, summary, tuple(digests)))
+        earlier_lines += lines
+    if not earlier_lines:
         raise DragomanError(f"{' and '.join(map(str, paths))} has no lines: give a text with one sentence per line.")
-    return summaries
+    return scanned
 
 
-def read_shards(paths: Sequence[Path], shard_lines: int, finished: Container[int]) -> Iterator[TextShard]:
+def read_shards(texts: Sequence[ScannedText], shard_lines: int, finished: Container[int]) -> Iterator[TextShard]:
     """The shards of all texts that are not finished, in order. Invalid UTF-8 is replaced: no line may be lost."""
-    lines = chain.from_iterable(LineReader(path) for path in paths)
+    lines = chain.from_iterable(text.lines() for text in texts)
     for number, block in enumerate(_blocks(lines, shard_lines)):
         if number not in finished:
             text = tuple(line.decode("utf-8", "replace") for line in block)
@@ -78,3 +110,8 @@ def count_shards(lines: int, shard_lines: int) -> int:
 def _blocks(lines: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
     while block := list(islice(lines, size)):
         yield block
+
+
+def _add_block(digest: "hashlib._Hash", block: Sequence[bytes]) -> bytes:
+    digest.update(b"\n".join(block) + b"\n")
+    return digest.digest()[:_DIGEST_BYTES]
