@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -159,3 +160,10 @@ def test_a_lock_that_is_taken_is_refused_without_waiting(tmp_path, kind):
         pass
     with locked(path, wait=False):
         pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_write_to_a_full_disk_names_the_file(tmp_path, code):
+    with pytest.raises(OSError, match="full") as raised, replacing(tmp_path / "corpus.de"):
+        raise OSError(code, "full")
+    assert raised.value.filename == str(tmp_path / "corpus.de")

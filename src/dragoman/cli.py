@@ -3,7 +3,6 @@
 Heavy modules are imported only when a command runs, so that `dragoman --help` is fast.
 """
 
-import errno
 import os
 import sys
 import warnings
@@ -37,12 +36,11 @@ from dragoman.commands.typer_app import (
     with_quiet,
 )
 from dragoman.commands.watch import watch
-from dragoman.errors import EXIT_USER_ERROR, DragomanError, DragomanWarning, write_remedy
+from dragoman.errors import DISK_FULL, EXIT_USER_ERROR, DragomanError, DragomanWarning, write_remedy
 from dragoman.extras import missing_extra
 from dragoman.files import final_path
 
 EXIT_INTERRUPTED = 130
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app.command(cls=CommandWithSettings)(with_quiet(prepare))
 app.command(cls=CommandWithSettings)(with_quiet(train))

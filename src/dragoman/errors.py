@@ -14,12 +14,13 @@ EXIT_DIVERGED = 4
 EXIT_RESUMABLE = 75
 """Exit code of a run that a signal stopped, after it was saved: the same command resumes it. Supervisors restart on it;
 sysexits.h calls it EX_TEMPFAIL."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 _WRITE_REMEDIES = {
     os.strerror(code): remedy
     for remedy, codes in {
-        "free some disk space": (errno.ENOSPC, errno.EDQUOT),
+        "free some disk space": DISK_FULL,
         "allow your user to write there": (errno.EACCES, errno.EPERM),
         "mount that disk writable": (errno.EROFS,),
         "move the file that is in the place of a folder": (errno.EEXIST, errno.ENOTDIR),

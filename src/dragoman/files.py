@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dragoman.errors import DragomanError
+from dragoman.errors import DISK_FULL, DragomanError
 
 ABANDONED_S = 24 * 3600.0
 """Age at which a draft counts as abandoned if its writer is on another machine, where it cannot be looked for."""
@@ -63,6 +63,10 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
+    except OSError as error:
+        if error.filename is None and error.errno in DISK_FULL:
+            error.filename = str(path)  # A write to an open file does not name it.
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
