@@ -79,7 +79,8 @@ def test_texts_that_cannot_be_read_again_are_refused(text: Path) -> None:
         check_texts([Path("missing"), text, Path("gone")])
 
 
-def test_a_text_without_lines_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "empty").touch()
-    with pytest.raises(DragomanError, match="empty has no lines"):
+@pytest.mark.parametrize("content", ["", "\n", "\n \n\t\n", "\u200b\n\x00\n"])
+def test_a_text_without_a_line_that_can_be_translated_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "empty").write_text(content)
+    with pytest.raises(DragomanError, match="empty has no line that can be translated"):
         scan_texts([tmp_path / "empty"], no_progress)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dragoman.corpus.line_formats import LineReader
 from dragoman.corpus.source_arguments import STANDARD_INPUT
+from dragoman.decoding.line_translator import normalize_line
 from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress
 
@@ -79,18 +80,20 @@ def check_texts(paths: Sequence[Path]) -> None:
 def scan_texts(paths: Sequence[Path], progress: Progress) -> list[ScannedText]:
     """Count and hash the lines of each text."""
     scanned: list[ScannedText] = []
-    earlier_lines = 0
+    earlier_lines, has_words = 0, False
     for path in paths:
         digest, digests, lines = hashlib.sha256(), list[bytes](), 0
         for block in _blocks(iter(LineReader(path)), _BLOCK_LINES):
             digests.append(_add_block(digest, block))
             lines += len(block)
+            has_words = has_words or any(normalize_line(line.decode("utf-8", "replace")) for line in block)
             progress("Counting lines", earlier_lines + lines, None)
         summary = TextSummary(str(path), path.stat().st_size, lines, digest.hexdigest())
         scanned.append(ScannedText(path, summary, tuple(digests)))
         earlier_lines += lines
-    if not earlier_lines:
-        raise DragomanError(f"{' and '.join(map(str, paths))} has no lines: give a text with one sentence per line.")
+    if not has_words:
+        names = " and ".join(map(str, paths))
+        raise DragomanError(f"{names} has no line that can be translated: give a text with one sentence per line.")
     return scanned
 
 
