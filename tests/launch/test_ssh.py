@@ -1,3 +1,4 @@
+import re
 import socket
 
 import pytest
@@ -60,3 +61,4 @@ def test_a_remote_command_is_quoted_for_the_shell():
 )
 def test_a_host_that_does_not_answer_is_explained_with_a_remedy(output, remedy):
     assert remedy in explain(Machine("far"), "/opt/python", output)
+    assert not re.search("ssh [^:]|ssh-|sshd", explain(Machine("localhost"), "/opt/python", output))

@@ -153,7 +153,7 @@ def test_the_threshold_may_be_changed_and_the_backward_model_may_not(models: Pat
         make(score_back_with=backward, settings=rules)
     none = make(score_back_with=backward, settings={**rules, "cleaning.min_score": -1000})
     assert list(none.description.corpus["dropped"]) == ["empty"]
-    with pytest.raises(DragomanError, match="was made with another backward model"):
+    with pytest.raises(DragomanError, match=f"was made with --score-back-with {backward}: choose"):
         make()
 
 
@@ -163,6 +163,9 @@ def test_a_corpus_without_pairs_is_an_error_that_names_the_rules(models: Path, t
     assert done.returncode == 2
     assert "translations were dropped (" in done.stderr
     assert "by words" in done.stderr
+    advice = summarize_synthesis(tmp_path / "out", time.time())["overview"]["advice"]
+    assert advice in " ".join(done.stderr.split())
+    assert "Use a better model, or other rules" in advice
     again = run_command(*map(str, arguments), "cleaning.rules=[]")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "out" / "corpus.de").stat().st_size
@@ -234,7 +237,7 @@ def test_a_model_in_training_is_exported_and_its_copy_resumes(models: Path, text
 
 def _check_other_request_is_refused(models: Path, text: Path, corpus: SyntheticCorpus) -> None:
     text.write_text("Another text.\n")
-    with pytest.raises(DragomanError, match="was made with another texts and another n-best and another decoding"):
+    with pytest.raises(DragomanError, match="was made with other texts and --n-best 2 and other decoding settings:"):
         synthesize_corpus(models / "torch", text, corpus.path, beam=3, progress=no_progress)
 
 
@@ -278,7 +281,7 @@ def test_a_folder_with_other_files_is_not_used(models: Path, text: Path, tmp_pat
 REFUSED: dict[str, dict[str, Any]] = {
     "is not a word": {"tag": "a b"},
     "decoding.beam": {"n_best": 9, "beam": 1},
-    "no lines": {"texts": "empty"},
+    "no line that": {"texts": "empty"},
     "There is no file": {"texts": "missing"},
     "UTF-16": {"texts": "utf-16"},
     "which cannot sample": {"model": "int8", "sampling": {}},
@@ -341,6 +344,16 @@ def test_a_run_that_goes_on_changes_nothing_and_a_changed_export_is_refused(
     shutil.rmtree(tmp_path / "out" / changed)  # There is nothing else to resume with.
     with pytest.raises(DragomanError, match=f"was made with another {changed}"):
         make()
+
+
+def test_a_local_worker_that_is_killed_is_reported_without_ssh(models: Path, text: Path, tmp_path: Path) -> None:
+    def kill(task: str, done: int, total: int | None) -> None:
+        if task == "Translating lines" and 3 < done < 9:
+            for worker in psutil.Process().children():
+                worker.kill()
+
+    with pytest.warns(match=r"^localhost was lost \(its process ended with SIGKILL\): "):
+        synthesize(make_request(models / "int8", text, tmp_path / "out"), kill)
 
 
 KILLS: dict[str, tuple[type, str, int]] = {
@@ -441,7 +454,7 @@ def test_until_a_shard_is_finished_a_synthesis_may_be_begun_with_other_arguments
     made = make(device="cpu", n_best=2, shard_lines=40).description
     assert (made.job.device, made.job.n_best, made.shard_lines) == ("cpu", 2, 40)
     assert made.corpus["read_lines"] == len(LINES)
-    with pytest.raises(DragomanError, match="was made with another device and another n-best"):
+    with pytest.raises(DragomanError, match="was made with --device cpu and --n-best 2"):
         make(device="cuda")
 
 

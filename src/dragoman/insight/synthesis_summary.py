@@ -32,6 +32,9 @@ REMEDIES = {
     "no shard left": "Lower --shard-lines: at the end, machines waited for the last shards of others.",
     "writing the corpus": "Nothing: filters and the corpus are made once, at the end.",
 }
+NO_PAIRS_REMEDY = (
+    "Use a better model, or other rules (cleaning.rules): with those, the same command translates nothing again."
+)
 
 
 def summarize_synthesis(path: Path, now_s: float) -> Json:
@@ -98,7 +101,9 @@ def _overview(path: Path, history: SynthesisHistory, made: Json, now_s: float) -
         how += f"; {count(made['kept_pairs'])} pairs in the corpus"
     limit, remedy = _limit(history, now_s)
     advice = {
-        "finished": f"Make a data set of it: `dragoman prepare {path} --out DATA`.",
+        "finished": f"Make a data set of it: `dragoman prepare {path} --out DATA`."
+        if made.get("kept_pairs")
+        else NO_PAIRS_REMEDY,
         "running": remedy,
     }.get(state, "Run the same command again: it resumes with the lines that are left.")
     return Overview(f"{how}.", f"{limit[0].upper()}{limit[1:]}", advice, [])

@@ -99,15 +99,15 @@ class SshClient:
 
 
 def explain(machine: Machine, python: str, output: str) -> str:
-    """Why a machine did not answer, from the output of ssh or of its shell, with a remedy."""
+    """Why a machine did not answer, from the output of ssh or of its shell, with a remedy if one is known."""
     reason = _last_line(output)
-    for pattern, remedy in _REMEDIES:
+    for pattern, remedy in (*(() if machine.is_local else _SSH_REMEDIES), *_INSTALL_REMEDIES):
         if re.search(pattern, output):
             return f"{reason}: {remedy.format(name=machine.name, python=python)}"
-    return f"{reason}: try `ssh {machine.name}`"
+    return reason if machine.is_local else f"{reason}: try `ssh {machine.name}`"
 
 
-_REMEDIES = (
+_SSH_REMEDIES = (
     (r"Host key verification failed", "connect once with `ssh {name}`, compare the key, and confirm it"),
     (r"Permission denied", "install your key there with `ssh-copy-id {name}`, and load it with `ssh-add`"),
     (r"Could not resolve", "check the name in --hosts and in your ssh configuration"),
@@ -115,6 +115,8 @@ _REMEDIES = (
         r"timed out|refused|No route|unreachable|not responding",
         "check that it is up, and that its sshd can be reached from here",
     ),
+)
+_INSTALL_REMEDIES = (
     (
         r"No module named '?dragoman|No such file|not found",
         "install Dragoman there, or set --python to an interpreter that has it (now {python})",

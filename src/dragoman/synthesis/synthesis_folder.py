@@ -60,20 +60,25 @@ class SynthesisDescription:
             "job": TranslationJob(**content["job"]),
         })  # fmt: skip
 
-    def differences(self, other: "SynthesisDescription") -> list[str]:
-        """What makes the translations of another synthesis different ones. Names of files do not."""
-        hashes = ([(text.lines, text.sha256) for text in each.texts] for each in (self, other))
+    def differences(self, earlier: "SynthesisDescription") -> list[str]:
+        """What makes the translations of an earlier synthesis different ones. Names of files do not."""
+        hashes = ([(text.lines, text.sha256) for text in each.texts] for each in (self, earlier))
         pairs = {
-            "model": (self.weights, other.weights),
-            "backward model": (self.backward_weights, other.backward_weights),
-            "texts": tuple(hashes),
-            "languages": (self.languages, other.languages),
-            "device": (self.job.device, other.job.device),
-            "n-best": (self.job.n_best, other.job.n_best),
-            "sampling": (self.job.sampling, other.job.sampling),
-            "decoding settings": (self.job.decoding, other.job.decoding),
+            "another model": (self.weights, earlier.weights),
+            self._other_backward_model(earlier): (self.backward_weights, earlier.backward_weights),
+            "other texts": tuple(hashes),
+            "other languages": (self.languages, earlier.languages),
+            f"--device {earlier.job.device}": (self.job.device, earlier.job.device),
+            f"--n-best {earlier.job.n_best}": (self.job.n_best, earlier.job.n_best),
+            "other sampling": (self.job.sampling, earlier.job.sampling),
+            "other decoding settings": (self.job.decoding, earlier.job.decoding),
         }
         return [name for name, (mine, theirs) in pairs.items() if mine != theirs]
+
+    def _other_backward_model(self, earlier: "SynthesisDescription") -> str:
+        if earlier.backward is None:
+            return "no --score-back-with"
+        return "another backward model" if self.backward else f"--score-back-with {earlier.backward}"
 
 
 class SynthesisFolder:
@@ -130,6 +135,4 @@ class SynthesisFolder:
 
 def check_same(path: Path, differences: Sequence[str]) -> None:
     if differences:
-        raise DragomanError(
-            f"{path} was made with another {' and another '.join(differences)}: choose another --out, or remove it."
-        )
+        raise DragomanError(f"{path} was made with {' and '.join(differences)}: choose another --out, or remove it.")

@@ -20,6 +20,7 @@ from dragoman.decoding.model_choice import find_model
 from dragoman.decoding.pair_scoring import direction_problems
 from dragoman.errors import DragomanError, DragomanWarning
 from dragoman.files import locked, read_json
+from dragoman.insight.synthesis_summary import NO_PAIRS_REMEDY
 from dragoman.launch.ssh import Machine, SshClient
 from dragoman.number_format import count
 from dragoman.progress_callback import Progress
@@ -259,15 +260,13 @@ def _check_kept(out: Path, made: Mapping[str, Any]) -> None:
     """Raise an error if nothing is left: an empty corpus would only fail later, in `prepare`."""
     if made["kept_pairs"]:
         return
-    if not made["dropped"]:
-        raise DragomanError(f"{out} has no pairs: the text has no line that can be translated.")
     dropped = ", ".join(f"{count(of_rule['pairs'])} by {rule}" for rule, of_rule in made["dropped"].items())
     [rule, of_rule], *_ = made["dropped"].items()
     text, translation, *_ = of_rule["examples"][0]
     raise DragomanError(
         f"{out} has no pairs: all {count(made['translated_pairs'])} translations were dropped ({dropped}). "
         f"For example, {rule} dropped {shorten(text, EXAMPLE_WIDTH)!r} = {shorten(translation, EXAMPLE_WIDTH)!r}. "
-        "Use a better model, or other rules (cleaning.rules): with those, the same command translates nothing again."
+        f"{NO_PAIRS_REMEDY}"
     )
 
 

@@ -14,6 +14,7 @@ from dragoman.code_version import dragoman_version
 from dragoman.errors import DragomanError
 from dragoman.launch.agents import HostLostError
 from dragoman.launch.ssh import Machine, SshClient, explain
+from dragoman.launch.worker_processes import exit_name
 from dragoman.synthesis.messages import SILENCE_S, Message, MessageWriter, receive
 from dragoman.synthesis.text_shards import TextShard
 from dragoman.synthesis.translation_job import TranslationJob
@@ -166,6 +167,9 @@ class WorkerConnection:
 
     def _why_lost(self) -> str:
         self._error_reader.join(timeout=1)
+        if self.place.machine.is_local and not self._output:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return f"its process ended with {exit_name(self._process.wait(timeout=1))}"
         return explain(self.place.machine, self._python, "\n".join(self._output))
 
     def _read_errors(self) -> None:
