@@ -458,6 +458,24 @@ def test_until_a_shard_is_finished_a_synthesis_may_be_begun_with_other_arguments
         make(device="cuda")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--top-k", "10"],
+        ["--temperature", "1.0"],
+        ["--seed", "1"],
+        ["--temperature", "0.5", "--top-k", "0", "--seed", "4"],
+    ],
+)
+def test_options_of_sampling_without_it_are_refused(
+    models: Path, text: Path, tmp_path: Path, options: list[str]
+) -> None:
+    done = run_command("synthesize", str(models / "torch"), str(text), "--out", str(tmp_path / "out"), *options)
+    assert done.returncode == 2
+    assert f"{' and '.join(options[::2])} would have no effect without --sample" in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_samples_belong_to_their_lines_however_the_text_is_divided(models: Path, text: Path, tmp_path: Path) -> None:
     synthesize_corpus(
         models / "torch",

@@ -44,6 +44,15 @@ ScoreBackWith = Annotated[
     ),
 ]
 
+Temperature = Annotated[
+    float | None,
+    typer.Option("--temperature", min=0.01, max=100, help="Of --sample: below 1 (default), likely words more often."),
+]
+TopK = Annotated[int | None, typer.Option("--top-k", min=0, help="Of --sample: likeliest tokens (default: 0, all).")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", min=0, help="Of --sample: another one, other translations (default: 1).")
+]
+
 
 def synthesize(
     model: Annotated[
@@ -57,11 +66,9 @@ def synthesize(
     tag: Annotated[str, typer.Option("--tag", help="Word in front of each translation, such as `<BT>`.")] = "",
     n_best: Annotated[int, typer.Option("--n-best", min=1, max=100, help="Translations per line.")] = 1,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching the best.")] = False,
-    temperature: Annotated[
-        float, typer.Option("--temperature", min=0.01, max=100, help="Of --sample: below 1, likely words more often.")
-    ] = 1.0,
-    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Of --sample: likeliest tokens; 0 is all.")] = 0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of --sample: another one, other translations.")] = 1,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    seed: Seed = None,
     score_back_with: ScoreBackWith = None,
     hosts: Annotated[
         str, typer.Option("--hosts", help="Machines as ssh knows them: a,b,user@c (default: this one).")
@@ -100,7 +107,7 @@ def synthesize(
     try:
         corpus = pipeline.synthesize(
             model, files, out, back=back, tag=tag, n_best=n_best, device=device,
-            sampling={"temperature": temperature, "top_k": top_k, "seed": seed} if sample else None,
+            sampling=_sampling(sample=sample, temperature=temperature, top_k=top_k, seed=seed),
             score_back_with=score_back_with, hosts=[hosts] if hosts else (), ssh_config=ssh_config, python=python,
             shard_lines=shard_lines, settings=settings, **decoding,
         )  # fmt: skip
@@ -110,6 +117,15 @@ def synthesize(
         print_json({"corpus": str(out), **corpus.description.as_json()})
     else:
         _show_result(corpus, open_console(optional=True))
+
+
+def _sampling(*, sample: bool, **options: float | None) -> dict[str, Any] | None:
+    """The settings of sampling that were given; None is beam search."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if given and not sample:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise DragomanError(f"{names} would have no effect without --sample: add it.")
+    return given if sample else None
 
 
 def split_decoding(overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
