@@ -289,6 +289,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "is not allowed": {"beam": -1},
     "cannot be used": {"hosts": ["nobody"]},
     "no machine has a GPU": {"device": "cuda"},
+    "one worker uses all cores: write localhost": {"hosts": ["localhost:2"]},
+    "twice: write localhost once": {"hosts": ["localhost,localhost"]},
 }
 
 

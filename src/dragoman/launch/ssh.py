@@ -47,7 +47,8 @@ def parse_hosts(text: str) -> list[Machine]:
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise DragomanError(
-            f"--hosts names {', '.join(sorted(repeated))} twice: write {min(repeated)}:2 for two workers there."
+            f"--hosts names {', '.join(sorted(repeated))} twice: write {min(repeated)} once, or {min(repeated)}:2 for "
+            "two workers there."
         )
     return machines
 

@@ -18,6 +18,7 @@ from dragoman.launch.ssh import Machine
 from dragoman.synthesis.synthesis_folder import SynthesisFolder
 from dragoman.synthesis.synthesizer import (
     SynthesisRequest,
+    check_workers,
     choose_device,
     describe,
     describe_files,
@@ -68,6 +69,7 @@ def estimate_synthesis(request: SynthesisRequest) -> SynthesisEstimate:
     lines, sample = sample_lines(request.texts, SAMPLE_LINES)
     estimate = SynthesisEstimate(lines, currency=request.money.currency)
     device = choose_device(request)
+    check_workers(request.machines, device)
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(len(request.machines)) as pool:
         folder = SynthesisFolder(Path(temporary))
         weights = find_weights(request, models, folder, None)

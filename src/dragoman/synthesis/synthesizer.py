@@ -108,6 +108,7 @@ def _begin(
         earlier = None  # Nothing was translated: other arguments spoil nothing.
     # What is translated needs the same device; a host that does not answer now may come back.
     device = choose_device(request) if earlier is None else request.device or earlier.job.device
+    check_workers(request.machines, device)
     weights = find_weights(request, models, folder, earlier)
     engines = make_engine_folders(request, models, folder, device, is_new=earlier is None)
     description = describe(request, weights, engines, texts, device)
@@ -138,6 +139,16 @@ def choose_device(request: SynthesisRequest) -> DeviceKind:
     if request.device == "cuda" and not has_gpu:
         raise DragomanError("--device cuda: no machine has a GPU that can be used: use --device cpu.")
     return "cuda" if has_gpu else "cpu"
+
+
+def check_workers(machines: Sequence[Machine], device: DeviceKind) -> None:
+    """Raise an error if several workers are requested of a machine whose CPU translates: one has all of its cores."""
+    several = next((machine for machine in machines if (machine.workers or 1) > 1), None)
+    if device == "cpu" and several is not None:
+        raise DragomanError(
+            f"--hosts {several.name}:{several.workers}: on a CPU, one worker uses all cores: write {several.name}. "
+            "Several workers are for several GPUs."
+        )
 
 
 def check_device(device: str | None) -> DeviceKind | None:
