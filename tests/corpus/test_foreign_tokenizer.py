@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dragoman.corpus.foreign_tokenizer import ForeignTokenizer
 from dragoman.corpus.huggingface_folder import split_direction
-from dragoman.corpus.model_languages import match_languages
+from dragoman.corpus.model_languages import match_languages, other_direction
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import CachedEncoder, Tokenizer
 from dragoman.decoding.model_choice import find_tokenizer
@@ -76,6 +76,33 @@ def test_codes_of_languages_are_matched() -> None:
     assert match_languages("zh-Hant", nllb) == ["zho_Hant"]
     assert match_languages("en-GB", ["en", "de"]) == ["en"]
     assert match_languages("xx", nllb) == []
+
+
+CODES = [("en", "eng", "en_XX", "eng_Latn", "en-GB"), ("de", "deu", "deu_Latn"), ("nb", "nob_Latn"), ("zh", "zho")]
+
+
+@given(st.lists(st.sampled_from(CODES), min_size=4, max_size=4), st.data())
+def test_directions_are_compared_by_languages_and_not_by_codes(languages: list[tuple[str, ...]], data: st.DataObject):
+    codes = [data.draw(st.sampled_from(same)) for same in languages]
+    differ = other_direction(Languages(*codes[:2]), Languages(*codes[2:]))
+    assert differ == (languages[:2] != languages[2:])
+
+
+@pytest.mark.parametrize("group", ["ROMANCE", "mul", "gmw", "deu_eng_fra", "xx", "ara"])
+def test_a_group_of_languages_may_include_any(group: str) -> None:
+    assert not other_direction(Languages(group, "en"), Languages("fr", "en"))
+    assert other_direction(Languages(group, "en"), Languages("fr", "de"))
+
+
+def test_a_tokenizer_for_another_direction_than_the_data_is_refused(folder: Path) -> None:
+    with pytest.raises(DragomanError, match=r"en-fr in front .* is not the direction of the data, en-de: leave it out"):
+        find_tokenizer(Path(f"en-fr={folder}"), EN_DE)
+    assert find_tokenizer(Path(f"en-de={folder}"), Languages("en-US", "de"))
+    if folder.name == "marian":
+        with pytest.raises(DragomanError, match="the model translates en-de, not de-en: use one of that direction"):
+            find_tokenizer(folder, EN_DE.reversed)
+    else:
+        assert find_tokenizer(folder, EN_DE.reversed)
 
 
 def test_a_direction_stands_before_a_folder_that_has_none_in_its_name(tmp_path: Path) -> None:

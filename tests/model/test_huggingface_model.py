@@ -120,6 +120,24 @@ def test_a_direction_may_stand_before_the_folder(folders: Path) -> None:
     assert tokenizer.pieces[tokenizer.target_prefix[0]] == "fra_Latn"
 
 
+@pytest.mark.parametrize("wanted", ["de-en", "en-fr", "fr-zh", "deu-eng"])
+def test_a_model_of_one_direction_is_refused_for_another(folders: Path, wanted: str) -> None:
+    with pytest.raises(UnusableFolderError, match=f"the model translates en-de, not {wanted}: use one of that"):
+        load_model(Path(f"{wanted}={folders / 'marian'}"))
+
+
+@pytest.mark.parametrize(
+    ("stated", "wanted"),
+    [(("en", "de"), "eng-deu"), (("eng", "deu"), "en-de"), (("ROMANCE", "en"), "fr-en"), ((None, None), "fr-zh")],
+)
+def test_a_direction_that_fits_what_the_folder_states_is_used(
+    copy: Callable[[str], Path], stated: tuple[str | None, str | None], wanted: str
+) -> None:
+    folder = copy("marian")
+    edit(folder / "tokenizer_config.json", source_lang=stated[0], target_lang=stated[1])
+    assert load_model(Path(f"{wanted}={folder}")).description.languages.direction == wanted
+
+
 def test_marian_with_several_target_languages_begins_the_source_with_a_code(copy: Callable[[str], Path]) -> None:
     folder = copy("marian")
     vocabulary = json.loads((folder / "vocab.json").read_text())

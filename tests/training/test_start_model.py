@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.foreign_models import make_marian
+from benchmarks.foreign_models import make_marian, make_nllb
 from safetensors.torch import load_file
 
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.preparation import prepare
+from dragoman.corpus.sources import Languages
 from dragoman.decoding.model_choice import find_tokenizer
 from dragoman.errors import DragomanError
 from dragoman.events import EvaluationDone, PeakMeasured, RunStarted, StepDone
@@ -80,6 +81,14 @@ def losses_of(job: TrainingJob) -> list[float]:
 
 def final_weights(job: TrainingJob, file: str = "weights.safetensors") -> dict[str, torch.Tensor]:
     return load_file(job.run / "checkpoints" / "last" / file)
+
+
+def state_direction(model: Path, copy: Path, source: str, target: str) -> Path:
+    """A copy of a MarianMT folder that states another direction."""
+    shutil.copytree(model, copy, copy_function=shutil.copyfile)
+    path = copy / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "source_lang": source, "target_lang": target}))
+    return copy
 
 
 def test_a_run_begins_with_the_weights_and_the_architecture_of_the_model(job: TrainingJob, marian: Path) -> None:
@@ -192,21 +201,46 @@ def test_two_workers_train_as_one(job: TrainingJob, tmp_path: Path, changes: lis
         assert losses_of(together) == pytest.approx(losses_of(alone), abs=1e-4)
 
 
-def test_all_that_does_not_fit_is_listed_and_nothing_written(job: TrainingJob, marian: Path, data: DataSet) -> None:
+def test_all_that_does_not_fit_is_listed_and_nothing_written(
+    job: TrainingJob, marian_data: DataSet, data: DataSet, tmp_path: Path
+) -> None:
+    model = save_random_model(tmp_path / "model", small_architecture("small"), marian_data.tokenizer, direction="fr-de")
     given = ("model.d_model", "schedule.learning_rate", "model.dropout")
     settings = fine_tuning("model.d_model=512", "model.dropout=0.3")
-    start = StartModel(Path(f"fr-de={marian}"), given)
+    start = StartModel(model, given)
     with pytest.raises(DragomanError) as error:
         train(replace(job, settings=settings, data=data.path, start=start))
     for part in (
         "model.d_model = 512, but the model has 64: leave it out",
         "schedule.learning_rate has no effect with --from",
         "the model translates fr-de, but the data set is en-de",
-        f"the data set has another tokenizer: prepare it again with `--tokenizer fr-de={marian}`",
+        f"the data set has another tokenizer: prepare it again with `--tokenizer {model}`",
     ):
         assert part in str(error.value), part
     assert "dropout" not in str(error.value)
     assert not job.run.exists()
+
+
+def test_a_model_of_another_direction_is_refused(job: TrainingJob, marian: Path) -> None:
+    with pytest.raises(DragomanError, match=r"the model translates en-de, not fr-de: use one of that direction"):
+        train(replace(job, start=StartModel(Path(f"fr-de={marian}"))))
+    copy = state_direction(marian, job.run.parent / "reversed", "de", "en")
+    with pytest.raises(DragomanError, match="the model translates de-en, but the data set is en-de: prepare one of"):
+        train(replace(job, start=StartModel(Path(f"de-en={copy}"))))
+    assert not job.run.exists()
+
+
+def test_a_model_of_many_languages_starts_only_with_data_of_its_direction(tmp_path: Path) -> None:
+    nllb = make_nllb(tmp_path / "nllb", PAIRS)
+    corpus = make_corpus(tmp_path)
+    french = find_tokenizer(nllb, Languages("en", "fr"))
+    prepare(corpus, tmp_path / "data", resolve().settings, workers=1, tokenizer=french)
+    data = DataSet(tmp_path / "data")
+    with pytest.raises(DragomanError, match="the model translates en-fr, but the data set is en-de"):
+        StartModel(Path(f"en-fr={nllb}")).open(fine_tuning(), data)
+    with pytest.raises(DragomanError, match="the data set has another tokenizer") as error:
+        StartModel(Path(f"eng_Latn-deu_Latn={nllb}")).open(fine_tuning(), data)
+    assert "translates" not in str(error.value)
 
 
 def test_a_run_of_ours_and_its_exports_can_be_started_from(data: DataSet, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from dragoman.corpus.foreign_tokenizer import REBUILT_MODEL, ForeignTokenizer, ForeignVocabulary, make_tokenizer
 from dragoman.corpus.huggingface_folder import HuggingFaceFolder
-from dragoman.corpus.model_languages import M2M100_LANGUAGES, match_languages
+from dragoman.corpus.model_languages import M2M100_LANGUAGES, match_languages, other_direction
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import load_processor
 from dragoman.errors import DragomanError
@@ -47,7 +47,15 @@ def read_tokenizer(folder: HuggingFaceFolder, languages: Languages | None) -> tu
     numbered = _read_marian(folder) if folder.family == "marian" else _read_multilingual(folder, files)
     models = ("source.spm", "target.spm") if folder.family == "marian" else (_spm_name(files),) * 2
     _check_models(folder, models, files)
-    languages = languages or _stated_languages(folder)
+    stated = _stated_languages(folder)
+    languages = languages or stated
+    if languages is None:
+        folder.problems.append(f"the folder does not state a direction: put it in front, as in en-de={folder.path}")
+    elif stated is not None and not numbered.languages and other_direction(languages, stated):
+        folder.problems.append(
+            f"the model translates {stated.direction}, not {languages.direction}: use one of that direction, or "
+            "correct tokenizer_config.json if it states the wrong languages"
+        )
     prefixes = _prefixes(folder, numbered, languages) if languages is not None else None
     rows, pad_id, eos_id, start_id = (
         folder.integer(key, least, MAX_ROWS)
@@ -226,7 +234,6 @@ def _stated_languages(folder: HuggingFaceFolder) -> Languages | None:
     source, target = (folder.tokenizer_config.get(key) for key in keys)
     if isinstance(source, str) and isinstance(target, str) and source and target:
         return Languages(source, target)
-    folder.problems.append(f"the folder does not state a direction: put it in front, as in en-de={folder.path}")
     return None
 
 

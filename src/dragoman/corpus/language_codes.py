@@ -94,6 +94,12 @@ def is_code(code: str) -> bool:
     return primary in _TWO_LETTER_CODES if len(primary) == 2 else primary not in _NOT_LANGUAGES
 
 
+def single_language(code: str) -> str | None:
+    """The primary code of a language, with a region or script or without; None for codes of groups, as `ROMANCE` is."""
+    primary = _primary(code)
+    return primary if re.fullmatch(_CODE, code) and is_code(primary) else None
+
+
 @lru_cache(maxsize=1024)
 def _primary(code: str) -> str:
     tag = _TAG.fullmatch(code)

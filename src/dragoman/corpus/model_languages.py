@@ -2,6 +2,9 @@
 
 from collections.abc import Collection
 
+from dragoman.corpus.language_codes import single_language
+from dragoman.corpus.sources import Languages
+
 _M2M100_CODES = """
     af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id
     ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si
@@ -37,6 +40,24 @@ def match_languages(language: str, available: Collection[str]) -> list[str]:
     found = [code for code in available if _plain(code).split("_")[0] in wanted]
     detailed = [code for code in found if set(details) & set(_plain(code).split("_")[1:])]
     return detailed or found
+
+
+def other_direction(first: Languages, second: Languages) -> bool:
+    """True if two directions certainly differ: `en` and `eng_Latn` are one language, and a group may include any."""
+    return _other_language(first.source, second.source) or _other_language(first.target, second.target)
+
+
+def _other_language(first: str, second: str) -> bool:
+    known = [_three_letter_code(code) for code in (first, second)]
+    return None not in known and known[0] != known[1]
+
+
+def _three_letter_code(code: str) -> str | None:
+    """The code of a language, by which codes of all models are compared; None for groups and languages not known."""
+    primary = single_language(code)
+    if primary is None or len(primary) == 2:
+        return _NLLB_CODES.get(primary or "", primary)
+    return primary if primary in _NLLB_CODES.values() else None
 
 
 def _plain(code: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dragoman.corpus.huggingface_folder import HuggingFaceFolder, is_huggingface_folder, split_direction
 from dragoman.corpus.huggingface_tokenizer import read_tokenizer
+from dragoman.corpus.model_languages import other_direction
 from dragoman.corpus.sources import Languages
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.decoding.ctranslate2_translator import DESCRIPTION_FILE, TOKENIZER_FILE
@@ -49,6 +50,11 @@ def find_tokenizer(path: Path, languages: Languages) -> Tokenizer:
     if not is_huggingface_folder(folder) or (folder / DESCRIPTION_FILE).exists():
         return Tokenizer.load(found / TOKENIZER_FILE)
     files = HuggingFaceFolder(folder)
+    if stated is not None and other_direction(stated, languages):
+        files.problems.append(
+            f"{stated.direction} in front of the folder is not the direction of the data, {languages.direction}: leave "
+            "it out, or give the data that direction"
+        )
     tokenizer = read_tokenizer(files, stated or languages)
     files.raise_problems()
     assert tokenizer is not None

@@ -9,6 +9,8 @@ from torch import Tensor
 from dragoman.corpus.dataset import DataSet
 from dragoman.corpus.huggingface_folder import HuggingFaceFolder, UnusableFolderError, split_direction
 from dragoman.corpus.language_codes import same_language
+from dragoman.corpus.model_languages import other_direction
+from dragoman.corpus.sources import Languages
 from dragoman.distributed.replica_drift import checksum
 from dragoman.errors import DragomanError
 from dragoman.model.model_folder import MODEL_FILE, ModelDescription, find_misfits, read_model
@@ -75,10 +77,7 @@ class StartModel:
                 wanted, found = getattr(settings.model, name), getattr(architecture, name)
                 if wanted != found:
                     problems.append(f"{key} = {wanted}, but the model has {found}: leave it out")
-        if not tokenizer.target_prefix and not (
-            same_language(languages.source, data.languages.source)
-            and same_language(languages.target, data.languages.target)
-        ):
+        if _translates_otherwise(description, data.languages):
             problems.append(
                 f"the model translates {languages.direction}, but the data set is {data.languages.direction}: prepare "
                 "one of that direction"
@@ -111,6 +110,13 @@ class StartWeights:
         """Load the weights and forget them: a copy would take memory during the whole run."""
         model.load_state_dict(self.weights)
         self.weights.clear()
+
+
+def _translates_otherwise(description: ModelDescription, wanted: Languages) -> bool:
+    found = description.languages
+    if description.tokenizer.target_prefix:  # Named by the model's own codes, such as ckb_Arab for data of ku.
+        return other_direction(found, wanted)
+    return not (same_language(found.source, wanted.source) and same_language(found.target, wanted.target))
 
 
 def _find_format(model: Path) -> str:
