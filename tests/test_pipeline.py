@@ -8,8 +8,12 @@ import pytest
 
 import dragoman
 from dragoman.corpus import demo
+from dragoman.corpus.dataset import DataSet
+from dragoman.events import EvaluationDone
+from dragoman.pipeline import TrainedRun
 from dragoman.recipe import resolve
 
+from .insight.synthetic_runs import synthetic_run, write_run
 from .shared_folder import shared_folder
 from .small import TINY
 
@@ -120,3 +124,17 @@ def test_wrong_settings_are_reported_together(made):
         dragoman.train("tiny", made / "data", made / "other", settings={"training.stepz": 1, "batch.tokens": 1})
     assert "did you mean training.steps?" in str(raised.value)
     assert "batch.tokens = 1 is not allowed" in str(raised.value)
+
+
+def test_a_learning_curve_has_the_lowest_loss_of_each_run(
+    data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(recipe: str, data: str, out: Path, **options: object) -> TrainedRun:
+        write_run(out, synthetic_run(200, bleu=lambda step: 30 - step / 100))
+        return TrainedRun(out, "finished")
+
+    monkeypatch.setattr("dragoman.pipeline.train", train)
+    (tmp_path / "curve").mkdir()
+    curve = dragoman.learning_curve("tiny", data.path, tmp_path / "curve")
+    lowest = min(event.nll for event in synthetic_run(200) if isinstance(event, EvaluationDone))
+    assert [part.nll for part in curve.parts] == [lowest] * 3

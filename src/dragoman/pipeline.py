@@ -190,12 +190,12 @@ def learning_curve(
     """Train on parts of a data set, and forecast what twice as many pairs would bring.
 
     Each run is a folder in `out`. They differ in the pairs alone: all have the same number of steps, and of each the
-    best evaluation counts. Runs that exist already are resumed, or used as they are.
+    evaluation with the lowest validation loss counts. Runs that exist already are resumed, or used as they are.
     """
     from dragoman.corpus.data_mixture import open_data
     from dragoman.insight.data_forecast import CurvePart, LearningCurve
     from dragoman.insight.run_history import read_history
-    from dragoman.insight.run_result import find_trained_result
+    from dragoman.insight.run_result import find_lowest_loss
 
     arguments = {part: f"{data}#{part:f}" for part in sorted({Decimal(str(part)).normalize() for part in parts})}
     pairs = {part: open_data(argument).manifest.splits["train"].pairs for part, argument in arguments.items()}
@@ -205,9 +205,9 @@ def learning_curve(
         if run.reason == "interrupted":
             raise KeyboardInterrupt
         # Not the model that all of them begin with, which no pair has changed.
-        if (result := find_trained_result(read_history(run.path))) is None:
+        if (best := find_lowest_loss(read_history(run.path))) is None:
             raise DragomanError(f"{run.path} has no evaluation: lower evaluation.every, so that each run has some.")
-        found.append(CurvePart(pairs[part], result.nll, result.bleu, str(run.path)))
+        found.append(CurvePart(pairs[part], best.nll, best.bleu, str(run.path)))
     return LearningCurve(found)
 
 

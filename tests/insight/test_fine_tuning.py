@@ -16,7 +16,7 @@ from dragoman.insight.forgetting import diagnose_forgetting
 from dragoman.insight.loss_forecast import forecast_loss
 from dragoman.insight.report_writer import to_markdown
 from dragoman.insight.run_history import RunHistory, build_history
-from dragoman.insight.run_result import find_result, find_trained_result
+from dragoman.insight.run_result import find_lowest_loss, find_result
 from dragoman.insight.run_summary import summarize
 
 from .synthetic_runs import FINE_TUNED, PRICED, fine_tuned_run, synthetic_run
@@ -130,7 +130,7 @@ def test_a_run_that_made_the_model_worse_says_so_and_what_to_change():
         "lower fine_tuning.learning_rate (now 0.0002)"
     )
     assert find_result(history).step == 0
-    assert find_trained_result(history).step == 240
+    assert find_lowest_loss(history).step == 240
 
 
 def test_a_running_run_may_recover_from_damage_for_some_evaluations():

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from dragoman import events
 from dragoman.insight.run_history import build_history
-from dragoman.insight.run_result import find_result
+from dragoman.insight.run_result import find_lowest_loss, find_result
 
 from .synthetic_runs import synthetic_run
 
@@ -28,6 +28,17 @@ def test_without_bleu_the_lowest_loss_counts():
         for event in synthetic_run(400)
     ]
     assert str(find_result(build_history(recorded))) == "`checkpoints/best-loss` (step 400, validation loss 2.700)"
+
+
+def test_neither_bleu_nor_an_average_decides_which_evaluation_has_the_lowest_loss():
+    recorded = synthetic_run(400, bleu=lambda step: 30 - abs(step - 80) / 40)
+    averaged = events.CheckpointsAveraged(
+        at_s=recorded[-1].at_s, step=400, names=["a"], nll=1.0, bleu=40.0, chrf=50.0, averaging_s=0.0
+    )
+    history = build_history([*recorded, averaged])
+    assert find_lowest_loss(history).step == 400
+    assert find_lowest_loss(history).nll == min(done.nll for done in history.evaluations)
+    assert find_lowest_loss(build_history(synthetic_run(60, valid_loss=lambda step: float("nan")))) is None
 
 
 def test_a_run_that_was_never_evaluated_has_no_result():

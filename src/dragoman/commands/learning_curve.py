@@ -37,7 +37,8 @@ def learning_curve(
     """Train on parts of a data set, and forecast what twice as many pairs would bring.
 
     Decide with it whether to pay for more translations. The runs differ in the pairs alone: all have the same number of
-    steps, so set training.steps and evaluation.every for a short run. Of each the best evaluation counts.
+    steps, so set training.steps and evaluation.every for a short run. Of each the evaluation with
+    the lowest validation loss counts.
 
     **Examples**
 

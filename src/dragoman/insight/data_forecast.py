@@ -18,7 +18,7 @@ NOTICEABLE = 0.02
 
 @dataclass(frozen=True)
 class CurvePart:
-    """The best result of a run on a part of the pairs."""
+    """A run on a part of the pairs, at its evaluation with the lowest validation loss."""
 
     pairs: int
     nll: float

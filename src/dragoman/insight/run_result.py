@@ -1,7 +1,6 @@
 """The result of a run: its best checkpoint, with the scores on the validation set."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragoman.events import CheckpointsAveraged, EvaluationDone
@@ -33,18 +32,9 @@ class RunResult:
 
 def find_result(history: RunHistory) -> RunResult | None:
     """The best checkpoint of a run, which may be the model that it began with; None before its first evaluation."""
-    return _find_best(history, history.evaluations)
-
-
-def find_trained_result(history: RunHistory) -> RunResult | None:
-    """The same without the model that the run began with."""
-    return _find_best(history, history.trained_evaluations)
-
-
-def _find_best(history: RunHistory, evaluations: Sequence[EvaluationDone]) -> RunResult | None:
     candidates = [
         RunResult("" if done.bleu is None else "best-bleu", done.step, done.nll, done.bleu, done.chrf)
-        for done in evaluations
+        for done in history.evaluations
     ]
     # An average that was made before the run went on is no longer its result.
     candidates += [
@@ -58,3 +48,12 @@ def _find_best(history: RunHistory, evaluations: Sequence[EvaluationDone]) -> Ru
     finite = [found for found in candidates if math.isfinite(found.nll)]
     best = min(finite, key=lambda found: found.nll, default=None)
     return None if best is None else RunResult(best.checkpoint or "best-loss", best.step, best.nll, None, None)
+
+
+def find_lowest_loss(history: RunHistory) -> EvaluationDone | None:
+    """The evaluation with the lowest validation loss, of those after a step; averages of checkpoints are none.
+
+    Runs are compared by it where only the loss counts: BLEU would add its noise to the choice.
+    """
+    finite = [done for done in history.trained_evaluations if math.isfinite(done.nll)]
+    return min(finite, key=lambda done: done.nll, default=None)
