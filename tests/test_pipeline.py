@@ -9,6 +9,7 @@ import pytest
 import dragoman
 from dragoman.corpus import demo
 from dragoman.corpus.dataset import DataSet
+from dragoman.errors import DragomanError
 from dragoman.events import EvaluationDone
 from dragoman.pipeline import TrainedRun
 from dragoman.recipe import resolve
@@ -138,3 +139,9 @@ def test_a_learning_curve_has_the_lowest_loss_of_each_run(
     curve = dragoman.learning_curve("tiny", data.path, tmp_path / "curve")
     lowest = min(event.nll for event in synthetic_run(200) if isinstance(event, EvaluationDone))
     assert [part.nll for part in curve.parts] == [lowest] * 3
+
+
+def test_parts_of_a_learning_curve_with_the_same_number_of_pairs_are_refused(data: DataSet, tmp_path: Path) -> None:
+    with pytest.raises(DragomanError, match=r"the same number of pairs: 0.0001 \(1\), 0.0002 \(1\), 1 "):
+        dragoman.learning_curve("tiny", data.path, tmp_path / "curve", parts=(0.0001, 0.0002, 1))
+    assert not (tmp_path / "curve").exists()

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -192,13 +191,16 @@ def learning_curve(
     Each run is a folder in `out`. They differ in the pairs alone: all have the same number of steps, and of each the
     evaluation with the lowest validation loss counts. Runs that exist already are resumed, or used as they are.
     """
-    from dragoman.corpus.data_mixture import open_data
+    from dragoman.corpus.data_mixture import open_data, parse_parts
     from dragoman.insight.data_forecast import CurvePart, LearningCurve
     from dragoman.insight.run_history import read_history
     from dragoman.insight.run_result import find_lowest_loss
 
-    arguments = {part: f"{data}#{part:f}" for part in sorted({Decimal(str(part)).normalize() for part in parts})}
+    arguments = {part: f"{data}#{part:f}" for part in parse_parts(parts)}
     pairs = {part: open_data(argument).manifest.splits["train"].pairs for part, argument in arguments.items()}
+    if len(set(pairs.values())) < len(pairs):
+        listed = ", ".join(f"{part:f} ({count:,})" for part, count in pairs.items())
+        raise DragomanError(f"Several parts have the same number of pairs: {listed}. Leave out all but one of them.")
     found = []
     for part, argument in arguments.items():
         run = train(recipe, argument, Path(out) / f"part-{part:f}", settings=settings, start=start, workers=workers)

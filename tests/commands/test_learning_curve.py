@@ -1,4 +1,5 @@
 import json
+import math
 
 from dragoman.errors import EXIT_USER_ERROR
 
@@ -14,7 +15,7 @@ def test_runs_on_parts_of_the_data_give_a_curve_and_a_second_command_uses_them(d
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     pairs = len(data.pairs("train"))
-    assert [part["pairs"] for part in content["parts"]] == [round(part * pairs) for part in (0.1, 0.33, 1)]
+    assert [part["pairs"] for part in content["parts"]] == [math.ceil(part * pairs) for part in (0.1, 0.33, 1)]
     events = sorted(tmp_path.glob("curve/*/events-0.jsonl"))
     assert [path.parent.name for path in events] == ["part-0.1", "part-0.33", "part-1"]
     steps = [path.read_text().count("step_done") for path in events]
@@ -26,7 +27,7 @@ def test_runs_on_parts_of_the_data_give_a_curve_and_a_second_command_uses_them(d
 
 def test_parts_that_are_no_numbers_get_one_sentence(data, tmp_path):
     words = ["learning-curve", "tiny", "--data", str(data.path), "--out", "curve"]
-    for parts, sentence in (("a,b", "is not a list of numbers"), ("0.1,2", "the part is not above 0")):
+    for parts, sentence in (("a,b", "is not a list of numbers"), ("0.1,nan,1", "each must be above 0 and at most 1")):
         done = run_command(*words, "--parts", parts, cwd=tmp_path)
         assert done.returncode == EXIT_USER_ERROR
         assert sentence in done.stderr

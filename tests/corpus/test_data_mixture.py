@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dragoman.corpus.data_mixture import MixedPairs, WeightedPath, open_data, parse_data
+from dragoman.corpus.data_mixture import MixedDataSet, MixedPairs, WeightedPath, open_data, parse_data, parse_parts
 from dragoman.corpus.dataset import MANIFEST_FILE, DataSet
 from dragoman.corpus.shards import Pairs
 from dragoman.errors import DragomanError
@@ -110,6 +110,14 @@ def test_a_part_that_is_none_or_more_than_all_is_refused(argument):
         parse_data(argument)
 
 
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 0, -0.1, 1.01, 2, 0.33])
+def test_each_part_of_a_learning_curve_is_above_0_at_most_1_and_there_once(wrong):
+    assert parse_parts([1, 0.33, 0.1]) == [Decimal("0.1"), Decimal("0.33"), 1]
+    for parts in ([0.1, 0.33, wrong], []):
+        with pytest.raises(DragomanError, match="each must be above 0 and at most 1, and given once"):
+            parse_parts(parts)
+
+
 def test_an_existing_folder_is_preferred_to_a_weight(tmp_path):
     (tmp_path / "old@2").mkdir()
     assert parse_data(tmp_path / "old@2") == WeightedPath(tmp_path / "old@2")
@@ -149,6 +157,16 @@ def test_the_identity_covers_all_data_sets_their_order_and_weights(data, old_dat
     identities = {open_data(mixture).manifest.identity for mixture in mixtures}
     assert len(identities | {data.manifest.identity, old_data.manifest.identity}) == 8
     assert open_data([new, f"{old}@.30"]).manifest.identity in identities
+
+
+@given(st.decimals(Decimal("0.0001"), 1, places=4), st.decimals(1, 3, places=2))
+@example(Decimal("0.0001"), Decimal(1))
+def test_the_manifest_counts_the_pairs_that_are_used(data, part, weight):
+    mixed = MixedDataSet([WeightedPath(data.path, weight, part)])
+    counted = mixed.manifest.splits["train"].pairs
+    average = sum(len(mixed.pairs("train").of_epoch(epoch, 1)) for epoch in range(50)) / 50
+    assert abs(counted - average) < 1
+    assert counted >= 1
 
 
 def test_the_arguments_of_a_data_set_open_it_from_any_folder(data, old_data, monkeypatch, tmp_path):

@@ -49,6 +49,19 @@ def parse_data(argument: DataArgument) -> WeightedPath:
     return WeightedPath(Path(folder), weight, part)
 
 
+def parse_parts(parts: Sequence[float]) -> list[Decimal]:
+    """The parts of a learning curve, the smallest first."""
+    numbers = [Decimal(str(part)).normalize() for part in parts]
+    wrong = [part for part, number in zip(parts, numbers, strict=True) if not (number.is_finite() and 0 < number <= 1)]
+    wrong += [part for part, number in zip(parts, numbers, strict=True) if numbers.count(number) > 1]
+    if wrong or not numbers:
+        raise DragomanError(
+            f"parts {', '.join(map(str, parts))}: each must be above 0 and at most 1, and given once: write for "
+            "example 0.1,0.33,1."
+        )
+    return sorted(numbers)
+
+
 def _split_number(argument: str, sign: str) -> tuple[str, Decimal]:
     """What is before and after the last sign; 1 if no number follows it."""
     match = re.fullmatch(rf"(.+){sign}(\d+\.?\d*|\.\d+)", argument)
@@ -77,7 +90,7 @@ class MixedPairs(Pairs):
         super().__init__([shard for pairs in parts for shard in pairs.shards])
         self._weights, self._sizes = weights, [len(pairs) for pairs in parts]
         used = used_parts or [Decimal(1)] * len(parts)
-        self._used = [math.ceil(part * size) for part, size in zip(used, self._sizes, strict=True)]
+        self._used = [_used_pairs(part, size) for part, size in zip(used, self._sizes, strict=True)]
         """Pairs of each data set that are used at all: the first ones of its random order."""
         self._orders: dict[tuple[int, int], npt.NDArray[np.int32]] = {}
 
@@ -144,7 +157,7 @@ def _open_all(parts: Sequence[WeightedPath]) -> list[DataSet]:
             continue
         problems += _find_differences(opened[-1], opened[0])
         pairs = opened[-1].manifest.splits["train"].pairs
-        if part.weight * math.ceil(part.part * pairs) < 1:
+        if part.weight * _used_pairs(part.part, pairs) < 1:
             problems.append(f"{part} uses none of its {pairs:,} pairs in an epoch: raise its weight.")
     if problems:
         what = "be mixed" if len(parts) > 1 else "be used with this weight"
@@ -175,4 +188,10 @@ def _describe_use(part: WeightedPath) -> str:
 def _count(data: DataSet, part: WeightedPath) -> TextCounts:
     """Counts of the pairs of an epoch, on average."""
     counts = data.manifest.splits["train"]
-    return TextCounts(*(round(part.weight * part.part * count) for count in vars(counts).values()))
+    used = part.weight * _used_pairs(part.part, counts.pairs)
+    return TextCounts(*(round(used * count / counts.pairs) for count in vars(counts).values()))
+
+
+def _used_pairs(part: Decimal, pairs: int) -> int:
+    """Pairs of a data set of which only a part is used: at least one."""
+    return math.ceil(part * pairs)
