@@ -1,4 +1,7 @@
+import math
 from dataclasses import replace
+
+import pytest
 
 from dragoman import events
 from dragoman.insight.run_history import build_history
@@ -43,4 +46,14 @@ def test_neither_bleu_nor_an_average_decides_which_evaluation_has_the_lowest_los
 
 def test_a_run_that_was_never_evaluated_has_no_result():
     assert find_result(build_history(synthetic_run(10, total_steps=100, ended=None))) is None
-    assert find_result(build_history(synthetic_run(60, valid_loss=lambda step: float("nan"), bleu=lambda step: 0.0)))
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_checkpoint_whose_loss_is_not_finite_is_never_the_result(loss):
+    assert find_result(build_history(synthetic_run(60, valid_loss=lambda step: loss))) is None
+    later = find_result(
+        build_history(synthetic_run(400, valid_loss=lambda step: loss if step > 200 else 3 - step / 400))
+    )
+    assert later.step == 200
+    averaged = events.CheckpointsAveraged(at_s=2e9, step=400, names=["a"], nll=loss, bleu=90.0, chrf=50.0)
+    assert find_result(build_history([*synthetic_run(400), averaged])).checkpoint == "best-bleu"

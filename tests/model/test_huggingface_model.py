@@ -17,10 +17,11 @@ from safetensors.torch import load_file, save_file
 
 from dragoman.corpus.huggingface_folder import UnusableFolderError
 from dragoman.corpus.sources import Languages
+from dragoman.errors import DragomanError
 from dragoman.model.huggingface_model import import_model
 from dragoman.model.model_folder import load_model
 
-from ..models import LINES, PAIRS
+from ..models import LINES, PAIRS, save_random_model, small_architecture, train_tokenizer
 from ..shared_folder import shared_folder
 
 MAKERS = {"marian": make_marian, "m2m100": make_m2m100, "nllb": make_nllb}
@@ -180,6 +181,29 @@ def test_weights_that_do_not_fit_the_configuration_are_named(copy: Callable[[str
     assert "missing (model.encoder.layers.0.fc1.bias)" in message
     assert "unknown tensors (model.encoder.layers.7.fc1.bias)" in message
     assert "model.decoder.layers.1.fc2.weight is [3, 3], not [64, 128]" in message
+
+
+NUMBERS_THAT_ARE_NONE = [float("nan"), float("inf"), float("-inf")]
+
+
+@pytest.mark.parametrize("number", NUMBERS_THAT_ARE_NONE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_weights_that_are_not_finite_are_named(copy: Callable[[str], Path], number: float, dtype: torch.dtype) -> None:
+    folder = copy("m2m100")
+    weights = {name: tensor.to(dtype) for name, tensor in load_file(folder / "model.safetensors").items()}
+    weights["model.decoder.layers.1.fc2.weight"][3, 5] = number
+    save_file(weights, folder / "model.safetensors")
+    assert "NaN or infinity (model.decoder.layers.1.fc2.weight): take an earlier checkpoint" in problems_of(folder)
+
+
+@pytest.mark.parametrize("number", NUMBERS_THAT_ARE_NONE)
+def test_our_own_weights_that_are_not_finite_are_named(tmp_path: Path, number: float) -> None:
+    folder = save_random_model(tmp_path / "model", small_architecture("small"), train_tokenizer(tmp_path))
+    weights = load_file(folder / "weights.safetensors")
+    weights["decoder_norm.bias"][7] = number
+    save_file(weights, folder / "weights.safetensors")
+    with pytest.raises(DragomanError, match=r"cannot be used \(decoder_norm.bias has NaN or infinity\): take another"):
+        load_model(folder)
 
 
 def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:

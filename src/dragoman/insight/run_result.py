@@ -42,10 +42,10 @@ def find_result(history: RunHistory) -> RunResult | None:
         for averaged in history.incidents_of(CheckpointsAveraged)
         if averaged.step == history.step
     ]
-    scored = [found for found in candidates if found.bleu is not None and math.isfinite(found.bleu)]
+    finite = [found for found in candidates if math.isfinite(found.nll)]
+    scored = [found for found in finite if found.bleu is not None and math.isfinite(found.bleu)]
     if scored:
         return max(scored, key=lambda found: (found.bleu or 0.0, found.checkpoint == "averaged"))
-    finite = [found for found in candidates if math.isfinite(found.nll)]
     best = min(finite, key=lambda found: found.nll, default=None)
     return None if best is None else RunResult(best.checkpoint or "best-loss", best.step, best.nll, None, None)
 

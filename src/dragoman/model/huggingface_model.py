@@ -17,6 +17,7 @@ from dragoman.corpus.huggingface_folder import CONFIG_FILE, HuggingFaceFolder
 from dragoman.corpus.huggingface_tokenizer import MAX_ROWS, read_tokenizer
 from dragoman.corpus.sources import Languages
 from dragoman.model.architecture import Architecture
+from dragoman.model.finite_weights import find_not_finite
 from dragoman.model.huggingface_weights import (
     HUGGINGFACE_WEIGHTS_FILE,
     SHARED_EMBEDDING,
@@ -182,13 +183,16 @@ def _check_weights(folder: HuggingFaceFolder, weights: Mapping[str, Tensor], arc
         if name in weights and tuple(weights[name].shape) != shape
     ]
     odd = [f"{name} is {tensor.dtype}" for name, tensor in weights.items() if not tensor.is_floating_point()]
-    for problem, names in (
-        ("tensors are missing", missing), ("unknown tensors", unknown), ("tensors of other sizes", wrong),
-        ("tensors are no floating-point numbers", odd),
+    infinite = find_not_finite({name: weights[name] for name in expected if name in weights})
+    belonging = f"take the weights that belong to {CONFIG_FILE}"
+    for problem, names, remedy in (
+        ("tensors are missing", missing, belonging), ("unknown tensors", unknown, belonging),
+        ("tensors of other sizes", wrong, belonging), ("tensors are no floating-point numbers", odd, belonging),
+        ("tensors with NaN or infinity", infinite, "take an earlier checkpoint, or copy it again"),
     ):  # fmt: skip
         if names:
             shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-            folder.problems.append(f"weights: {problem} ({shown}): take the weights that belong to {CONFIG_FILE}")
+            folder.problems.append(f"weights: {problem} ({shown}): {remedy}")
 
 
 def _read_decoding(folder: HuggingFaceFolder) -> DecodingSettings:

@@ -24,6 +24,7 @@ from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
 from dragoman.files import read_json, write_json
 from dragoman.model.architecture import Architecture
+from dragoman.model.finite_weights import find_not_finite
 from dragoman.model.huggingface_model import import_model
 from dragoman.model.huggingface_weights import HUGGINGFACE_WEIGHTS_FILE, from_huggingface
 from dragoman.model.transformer import Transformer
@@ -112,16 +113,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Load weights into a model. One error names all that are missing, unknown or of another shape."""
+    """Load weights into a model. One error names all that are missing, unknown, of another shape or not finite."""
     problems = find_misfits(weights, model.architecture)
     if problems:
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
-        raise DragomanError(f"{path} does not fit the model's architecture: {shown}.")
+        raise DragomanError(
+            f"The weights of {path} cannot be used ({shown}): take another checkpoint or copy it again."
+        )
     model.load_state_dict(dict(weights))
 
 
 def find_misfits(weights: Mapping[str, Tensor], architecture: Architecture) -> list[str]:
-    """Weights that an architecture lacks, does not know, or has in another shape."""
+    """Weights that an architecture lacks, does not know, or has in another shape, and those that are not finite."""
     with torch.device("meta"):  # Without memory.
         own = Transformer(architecture).state_dict()
     problems = [f"{name} is missing" for name in own if name not in weights]
@@ -131,4 +134,4 @@ def find_misfits(weights: Mapping[str, Tensor], architecture: Architecture) -> l
         for name, tensor in own.items()
         if name in weights and weights[name].shape != tensor.shape
     ]
-    return problems
+    return problems + [f"{name} has NaN or infinity" for name in find_not_finite(weights)]
