@@ -6,7 +6,7 @@ import pytest
 from dragoman import events
 from dragoman.events import Event, RunEnded, RunStarted
 from dragoman.late_worker_events import LateStepsMerged, WorkersLate
-from dragoman.telemetry.event_messages import message_for
+from dragoman.telemetry.event_messages import divergence_remedy, message_for
 
 
 def text_of(event: Event) -> str:
@@ -20,6 +20,14 @@ def test_every_ending_has_a_message(reason):
     message = message_for(RunEnded(step=1234, reason=reason, elapsed_s=3700))
     assert "1,234" in message.text
     assert message.level == ("error" if reason == "diverged" else "info")
+
+
+def test_the_remedy_for_a_run_that_diverged_fits_every_run():
+    ending = text_of(RunEnded(step=9, reason="diverged", elapsed_s=1))
+    assert "Lower schedule.learning_rate, raise schedule.warmup_steps" in ending
+    assert "(with --from, lower fine_tuning.learning_rate, raise fine_tuning.warmup_fraction)" in ending
+    assert "schedule" not in divergence_remedy(is_fine_tuning=True)
+    assert "fine_tuning" not in divergence_remedy(is_fine_tuning=False)
 
 
 def test_a_failed_checkpoint_names_its_reason_and_the_remedy():

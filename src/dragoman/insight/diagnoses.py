@@ -20,6 +20,7 @@ from dragoman.insight.step_breakdown import (
 )
 from dragoman.late_worker_events import LateStepsMerged, WorkersLate
 from dragoman.number_format import count, percent, size, span
+from dragoman.telemetry.event_messages import divergence_remedy
 from dragoman.telemetry.worker_losses import worker_name
 
 MIN_EXCHANGES = 5
@@ -61,11 +62,7 @@ def diagnose(history: RunHistory) -> list[Answer]:
 def _diverging(history: RunHistory) -> Iterator[Answer]:
     skipped, rolled_back = history.incidents_of(events.StepSkipped), history.incidents_of(events.RolledBack)
     key, question = "diverging", "Is training diverging?"
-    section, warmup = ("schedule", "steps") if history.started.start is None else ("fine_tuning", "fraction")
-    remedy = (
-        f"Lower {section}.learning_rate, raise {section}.warmup_{warmup}, set optimizer.clip_norm, or look for broken "
-        "pairs in the data."
-    )
+    remedy = divergence_remedy(is_fine_tuning=history.started.start is not None)
     max_skipped_steps = history.setting("training", "max_skipped_steps") or 1
     is_stuck = max((event.consecutive for event in skipped), default=0) >= max_skipped_steps
     if rolled_back or is_stuck or (history.ended is not None and history.ended.reason == "diverged"):

@@ -118,14 +118,19 @@ _ENDINGS = {
     "finished": "Finished after {step} steps and {elapsed} of training.",
     "patience": "Stopped early after {step} steps and {elapsed}: the validation score no longer improved.",
     "interrupted": "Interrupted at step {step} after {elapsed}. Run the same command again to resume.",
-    "diverged": (
-        "Diverged at step {step}: the loss stayed not finite even at lower learning rates. Lower "
-        "schedule.learning_rate, lengthen schedule.warmup_steps, set optimizer.clip_norm, or look for broken pairs in "
-        "the data."
-    ),
+    "diverged": "Diverged at step {step}: the loss stayed not finite even at lower learning rates. {remedy}",
 }
 
 
+def divergence_remedy(*, is_fine_tuning: bool | None = None) -> str:
+    """What to change after a loss that was not finite. A run with --from takes no settings of `schedule`."""
+    scratch = "lower schedule.learning_rate, raise schedule.warmup_steps"
+    tuning = "lower fine_tuning.learning_rate, raise fine_tuning.warmup_fraction"
+    rates = {True: tuning, False: scratch, None: f"{scratch} (with --from, {tuning})"}[is_fine_tuning]
+    return f"{rates.capitalize()}, set optimizer.clip_norm, or look for broken pairs in the data."
+
+
 def _ending(event: events.RunEnded) -> EventMessage:
-    text = _ENDINGS[event.reason].format(step=count(event.step), elapsed=span(event.elapsed_s))
+    step, elapsed = count(event.step), span(event.elapsed_s)
+    text = _ENDINGS[event.reason].format(step=step, elapsed=elapsed, remedy=divergence_remedy())
     return EventMessage(text, "error" if event.reason == "diverged" else "info")

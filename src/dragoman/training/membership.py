@@ -30,6 +30,7 @@ from dragoman.events import (
 )
 from dragoman.late_worker_events import WorkersLate
 from dragoman.settings import Settings
+from dragoman.telemetry.event_messages import divergence_remedy
 from dragoman.telemetry.step_timing import StepTimer
 from dragoman.training import checkpoint
 from dragoman.training.catch_up import CatchUp
@@ -208,8 +209,7 @@ class Membership:
         if not self._catch_up.run(progress if found else ReplicaProgress(-1, True, "")):
             raise DragomanError(
                 f"The loss was not finite for {self._settings.training.max_skipped_steps} steps in a row, before the "
-                "first checkpoint: lower schedule.learning_rate, raise schedule.warmup_steps, or set "
-                "optimizer.clip_norm."
+                f"first checkpoint. {divergence_remedy()}"
             )
         factor = state.learning_rate_factor * ROLLBACK_FACTOR
         state_after = self._replica.state.in_world(self._catch_up.history)
