@@ -4,8 +4,10 @@ import contextlib
 import json
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -227,6 +229,100 @@ def test_code_in_a_pickle_is_not_run(copy: Callable[[str], Path]) -> None:
         save(folder / "pytorch_model.bin")
         assert "none of its code is run" in problems_of(folder)
         assert not trap.exists()
+
+
+def pickled(folder: Path, content: object) -> Path:
+    """A folder whose weights are this object."""
+    (folder / "model.safetensors").unlink()
+    torch.save(content, folder / "pytorch_model.bin")
+    return folder
+
+
+def test_a_weight_file_of_any_bytes_gets_a_sentence(copy: Callable[[str], Path]) -> None:
+    folder = copy("marian")
+    (folder / "model.safetensors").unlink()
+    for content in (b"", *(bytes([byte]) for byte in range(256))):
+        (folder / "pytorch_model.bin").write_bytes(content)
+        assert "pytorch_model.bin" in problems_of(folder)
+
+
+def test_a_pickle_in_the_old_format_with_any_changed_byte_gets_a_sentence(copy: Callable[[str], Path]) -> None:
+    folder = copy("marian")
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    torch.save({"a": torch.zeros(2)}, path, _use_new_zipfile_serialization=False)
+    content = path.read_bytes()
+    for position in range(len(content)):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        problems_of(folder)
+
+
+@pytest.mark.parametrize("save", [torch.save, save_file])
+def test_a_file_without_tensors_says_so(copy: Callable[[str], Path], save: Callable[..., None]) -> None:
+    folder = copy("marian")
+    (folder / "model.safetensors").unlink()
+    name = "pytorch_model.bin" if save is torch.save else "model.safetensors"
+    save({}, folder / name)
+    assert problems_of(folder).splitlines()[1:] == [f"  {name} holds no tensors: copy or download it again"]
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.to_sparse, torch.Tensor.int, torch.Tensor.cfloat])
+def test_tensors_that_are_sparse_or_no_numbers_with_a_point_are_named(
+    copy: Callable[[str], Path], change: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    folder = copy("marian")
+    name = "model.encoder.layers.0.fc1.weight"
+    weights = load_file(folder / "model.safetensors")
+    message = problems_of(pickled(folder, {**weights, name: change(weights[name])}))
+    assert f"tensors are no floating-point numbers, or sparse ({name})" in message
+
+
+OTHER_VALUES = [None, True, -1, 0, 1.5, float("nan"), 10**30, "abc", "\ud800", [1], [], {"a": [1]}, {}]
+
+
+def json_paths(content: object, most: int, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths of values in a JSON document: in each object or list, of this many at most."""
+    members = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in islice(members, most):
+        yield (*path, key)
+        yield from json_paths(value, most, (*path, key))
+
+
+def with_value(content: Any, path: tuple[str | int, ...], value: object) -> Any:
+    """A copy of a JSON document with another value at a path."""
+    if not path:
+        return value
+    changed = content.copy()
+    changed[path[0]] = with_value(content[path[0]], path[1:], value)
+    return changed
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "generation_config.json", "tokenizer.json"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_values_of_other_types_give_a_message_and_never_a_traceback(
+    copy: Callable[[str], Path], name: str, file: str
+) -> None:
+    path = copy(name) / file
+    if not path.exists():
+        pytest.skip(f"{name} has no {file}")
+    most = 100
+    if file == "tokenizer.json":  # Thousands of pieces and merges are alike.
+        most = 4
+        (path.parent / "sentencepiece.bpe.model").unlink(missing_ok=True)  # So that it is made from this file.
+    content = json.loads(path.read_text())
+    for place in json_paths(content, most):
+        for value in OTHER_VALUES:
+            path.write_text(json.dumps(with_value(content, place, value)))
+            for languages in (DIRECTION, None):
+                with contextlib.suppress(UnusableFolderError):  # A change may be harmless.
+                    import_model(path.parent, languages)
+
+
+def test_pieces_that_are_no_text_get_a_sentence(copy: Callable[[str], Path]) -> None:
+    folder = copy("marian")
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    (folder / "vocab.json").write_text(json.dumps({f"{piece}\ud800": token for piece, token in vocabulary.items()}))
+    assert "vocab.json: a piece is no valid Unicode text" in problems_of(folder)
 
 
 KEYS = [

@@ -71,8 +71,8 @@ class HuggingFaceFolder:
     def family(self) -> str | None:
         """The kind of model, if it can be imported."""
         found = self.config.get("model_type")
-        if found in FAMILIES:
-            return str(found)
+        if isinstance(found, str) and found in FAMILIES:
+            return found
         known = "; ".join(f"{name} ({about})" for name, about in FAMILIES.items())
         self.problems.append(f"{CONFIG_FILE}: model_type {found!r} cannot be imported: use a model of {known}")
         return None

@@ -24,6 +24,8 @@ _FILES = (
 """Files of a tokenizer, as far as there are any."""
 _NLLB_LANGUAGE = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}")
 _MARIAN_LANGUAGE = re.compile(r">>(.+)<<")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, which JSON may state by itself, and UTF-8 cannot."""
 _NLLB_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
 
 
@@ -105,9 +107,10 @@ def _read_multilingual(folder: HuggingFaceFolder, files: dict[str, bytes]) -> Nu
     tokenizer_class = str(folder.tokenizer_config.get("tokenizer_class", ""))
     if "vocab.json" in files and not tokenizer_class.startswith("Nllb"):
         ids = _valid_ids(folder, "vocab.json", folder.read_json("vocab.json"))
-        kind = folder.tokenizer_config.get("language_codes", "m2m100")
+        found = folder.tokenizer_config.get("language_codes", "m2m100")
+        kind = found if isinstance(found, str) else ""
         if kind not in M2M100_LANGUAGES:
-            folder.problems.append(f"tokenizer_config.json: language_codes {kind!r} is not known: use m2m100 or wmt21")
+            folder.problems.append(f"tokenizer_config.json: language_codes {found!r} is not known: use m2m100 or wmt21")
         codes = {code: len(ids) + number for number, code in enumerate(M2M100_LANGUAGES.get(kind, ()))}
         return NumberedPieces(
             {**ids, **{f"__{code}__": token for code, token in codes.items()}}, codes, _present(ids, "<s>")
@@ -143,6 +146,8 @@ def _valid_ids(folder: HuggingFaceFolder, name: str, found: Any) -> dict[str, in
         folder.problems.append(f"{name}: the id of {wrong[0]!r} is not a whole number: copy it again")
     elif len(set(found.values())) < len(found):
         folder.problems.append(f"{name}: several pieces have the same id: copy it again")
+    elif _SURROGATE.search("".join(found)):
+        folder.problems.append(f"{name}: a piece is no valid Unicode text: copy it again")
     elif "<unk>" not in found:
         folder.problems.append(f"{name} has no <unk>: take the vocabulary that belongs to the model")
     else:
@@ -182,6 +187,15 @@ def _numbers_of_fairseq(folder: HuggingFaceFolder, model: bytes) -> dict[str, in
 
 def _rebuild_model(folder: HuggingFaceFolder, content: Mapping[str, Any]) -> bytes | None:
     """The SentencePiece model that `tokenizer.json` was converted from: pieces are merged in the order of its list."""
+    try:
+        return _convert_to_sentencepiece(folder, content)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:80]
+        folder.problems.append(f"tokenizer.json is damaged ({reason}): copy it again, or copy {_SPM_FILE}, too")
+        return None
+
+
+def _convert_to_sentencepiece(folder: HuggingFaceFolder, content: Mapping[str, Any]) -> bytes | None:
     model = content["model"]
     merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model.get("merges") or []]
     if model.get("type") != "BPE" or not all(len(merge) == 2 for merge in merges):

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -41,6 +40,7 @@ _SIZES = {
 }
 """Sizes of a configuration, with our names and the largest that are supported."""
 _SAME_ON_BOTH_SIDES = ("attention_heads", "ffn_dim")
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _SHOWN = 6
 """Tensors that a message names."""
 
@@ -84,20 +84,19 @@ def read_architecture(folder: HuggingFaceFolder) -> Architecture | None:
             folder.problems.append(
                 f"{CONFIG_FILE}: encoder_{name} is {encoder}, decoder_{name} {decoder}: only equal ones are supported"
             )
-    activation = config.get("activation_function")
-    if activation not in _ACTIVATIONS:
+    found = config.get("activation_function")
+    activation = _ACTIVATIONS.get(found) if isinstance(found, str) else None
+    if activation is None:
         folder.problems.append(
-            f"{CONFIG_FILE}: activation_function {activation!r} is not supported: use a model with "
-            f"{', '.join(_ACTIVATIONS)}"
+            f"{CONFIG_FILE}: activation_function {found!r} is not supported: use a model with {', '.join(_ACTIVATIONS)}"
         )
     for option in ("tie_word_embeddings", "share_encoder_decoder_embeddings"):
         if config.get(option) is False:
             folder.problems.append(f"{CONFIG_FILE}: {option} is false: use a model with one embedding matrix")
-    if len(folder.problems) > known:
+    pad_id = folder.integer("pad_token_id", 0, MAX_ROWS)
+    if pad_id is None or len(folder.problems) > known:
         return None
     is_marian = folder.family == "marian"
-    # M2M100 numbers positions from its padding id + 1 on.
-    first_position = 0 if is_marian else int(config.get("pad_token_id") or 0) + 1
     try:
         return Architecture(
             **sizes,
@@ -105,9 +104,9 @@ def read_architecture(folder: HuggingFaceFolder) -> Architecture | None:
             attention_dropout=config.get("attention_dropout", 0.0),
             activation_dropout=config.get("activation_dropout", 0.0),
             norm_position="after" if is_marian else "before",
-            activation=_ACTIVATIONS[str(activation)],
+            activation=activation,
             positions="marian" if is_marian else "sinusoidal",
-            first_position=first_position,
+            first_position=0 if is_marian else pad_id + 1,  # M2M100 numbers positions from its padding id + 1 on.
             scale_embedding=config.get("scale_embedding", _SCALES_BY_DEFAULT[folder.family]),
             output_bias=is_marian,
         )
@@ -147,8 +146,9 @@ def _read_file(folder: HuggingFaceFolder, name: str) -> dict[str, Tensor]:
     path = folder.path / name
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)  # Runs no code from the file.
+            found = load_file(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)  # Runs no code from the file.
     except FileNotFoundError:
         folder.problems.append(f"{name} is missing: copy or download the whole folder")
         return {}
@@ -157,9 +157,12 @@ def _read_file(folder: HuggingFaceFolder, name: str) -> dict[str, Tensor]:
             f"{name} holds more than tensors, and none of its code is run: take the model as {HUGGINGFACE_WEIGHTS_FILE}"
         )
         return {}
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError, AttributeError, TypeError) as error:
+    except Exception as error:  # A damaged pickle raises anything, such as IndexError or AssertionError.
         reason = " ".join(str(error).split())[:80]
         folder.problems.append(f"{name} is damaged ({reason}): copy it again")
+        return {}
+    if found == {}:
+        folder.problems.append(f"{name} holds no tensors: copy or download it again")
         return {}
     if isinstance(found, dict) and all(isinstance(tensor, Tensor) for tensor in found.values()):
         return {str(tensor_name): tensor for tensor_name, tensor in found.items()}
@@ -182,12 +185,13 @@ def _check_weights(folder: HuggingFaceFolder, weights: Mapping[str, Tensor], arc
         for name, shape in expected.items()
         if name in weights and tuple(weights[name].shape) != shape
     ]
-    odd = [f"{name} is {tensor.dtype}" for name, tensor in weights.items() if not tensor.is_floating_point()]
-    infinite = find_not_finite({name: weights[name] for name in expected if name in weights})
+    odd = [name for name, tensor in weights.items() if tensor.dtype not in _FLOATS or tensor.layout != torch.strided]
+    infinite = find_not_finite({name: weights[name] for name in expected if name in weights and name not in odd})
     belonging = f"take the weights that belong to {CONFIG_FILE}"
     for problem, names, remedy in (
         ("tensors are missing", missing, belonging), ("unknown tensors", unknown, belonging),
-        ("tensors of other sizes", wrong, belonging), ("tensors are no floating-point numbers", odd, belonging),
+        ("tensors of other sizes", wrong, belonging),
+        ("tensors are no floating-point numbers, or sparse", odd, belonging),
         ("tensors with NaN or infinity", infinite, "take an earlier checkpoint, or copy it again"),
     ):  # fmt: skip
         if names:
