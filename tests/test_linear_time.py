@@ -245,7 +245,7 @@ READERS = {
     "PO": (gettext_catalogs.read_po, 'msgid "{}"\nmsgstr "{}"\n', LANGUAGES),
     "PO charset": (gettext_catalogs.read_po, 'msgid ""\nmsgstr "charset={}"\n"{}"', LANGUAGES),
     "MO": (gettext_catalogs.read_mo, "\u07de\x12\x04{}", LANGUAGES),
-    "lines to translate": (text_input.read_lines, "{}"),
+    "lines to translate": (lambda path: list(text_input.lines_of(str(path))), "{}"),
 }
 
 

@@ -56,7 +56,7 @@ def test_all_readers_of_text_files_find_the_same_lines(tmp_path_factory, expecte
     path = tmp_path_factory.mktemp("text") / "text.en"
     path.write_bytes("".join(f"{line}\n" for line in expected).encode())
     without_ends = [line.removesuffix("\r") for line in expected]
-    assert read_text_lines(path) == text_input.read_lines(path) == without_ends
+    assert read_text_lines(path) == list(text_input.lines_of(str(path))) == without_ends
     with text_input.open_pipe(str(path)) as file:
         assert list(iterate_lines(file)) == without_ends
     pairs = read_pairs(Source("text", (path, path), "lines"), EN_DE)
@@ -140,7 +140,7 @@ def test_a_perfect_translation_scores_100(tmp_path_factory, references):
         (folder / name).write_bytes("".join(f"{line}\n" for line in references).encode())
     (folder / "translation").write_bytes("".join(f"{to_single_line(line)}\n" for line in references).encode())
     text = EvaluationText.from_files(folder / "source", folder / "reference")
-    translations = text_input.read_lines(folder / "translation")
+    translations = list(text_input.lines_of(str(folder / "translation")))
     result = scoring.score(translations, text.references)
     assert result.sentences == len(references)
     assert result.bleu.value == pytest.approx(100)

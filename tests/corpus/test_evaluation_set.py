@@ -43,6 +43,14 @@ def test_lines_may_be_blank_or_have_tabs_and_carriage_returns(data, tmp_path):
     assert len(found.pairs) == 2
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_files_in_another_encoding_are_refused_with_the_line(data, tmp_path, side):
+    files = write(tmp_path, "a.en", "a dog", "caf\u00e9"), write(tmp_path, "a.de", "ein Hund", "Caf\u00e9")
+    files[side].write_bytes(files[side].read_text().encode("latin-1"))
+    with pytest.raises(DragomanError, match=rf"--also-evaluate news: {files[side]}, line 2: is not UTF-8: convert it"):
+        read_evaluation_sets([f"news={files[0]},{files[1]}"], data.tokenizer)
+
+
 def test_files_may_be_compressed(data, tmp_path):
     files = write(tmp_path, "a.en", "a dog", "a cat"), write(tmp_path, "a.de", "ein Hund", "eine Katze")
     for file in files:

@@ -173,6 +173,18 @@ def test_given_evaluation_sets_keep_every_line_and_are_removed_from_training(sou
     assert PAIRS.train[7] not in decoded(data, "train")
 
 
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_an_evaluation_set_in_another_encoding_is_refused_unless_the_encoding_is_given(source, tmp_path, split):
+    paths = tmp_path / "a.en", tmp_path / "a.de"
+    for path in paths:
+        path.write_bytes("one\ncaf\u00e9\n".encode("latin-1" if path.suffix == ".de" else "ascii", "replace"))
+    given = Source("a", paths, "lines")
+    with pytest.raises(CorpusError, match=rf"{paths[1]}, line 2: is not UTF-8: convert it .* such as latin-1"):
+        make(corpus_of(source, **{split: (given,)}), tmp_path / "data")
+    data = make(corpus_of(source, **{split: (replace(given, encoding="latin-1"),)}), tmp_path / "data")
+    assert data.text(split)[1][:2] == ["one", "caf\u00e9"]
+
+
 def test_weights_repeat_or_subsample_a_source(tmp_path):
     settings = SETTINGS.model_copy(update={"corpus": resolve(None, ["corpus.valid_pairs=0"]).settings.corpus})
     halves = PAIRS.train[:1000], PAIRS.train[1000:2000]

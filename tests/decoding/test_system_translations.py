@@ -1,8 +1,10 @@
 """Texts and translations that are scored."""
 
 import json
+import os
 import shutil
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -40,6 +42,23 @@ def test_texts_of_different_lengths_are_refused(tmp_path: Path) -> None:
         EvaluationText.from_files(two, three)
     with pytest.raises(DragomanError, match="has 2 lines, the references 3"):
         system_outputs([str(two)], EvaluationText.from_files(None, three), no_progress)
+
+
+@pytest.mark.parametrize("place", ["--src", "--ref", "system"])
+def test_text_in_another_encoding_is_refused_with_the_line(tmp_path: Path, place: str) -> None:
+    files = {name: write_lines(tmp_path / name, ["eins", "zw\u00f6lf"]) for name in ("--src", "--ref", "system")}
+    files[place].write_bytes("eins\nzw\u00f6lf\n".encode("latin-1"))
+    with pytest.raises(DragomanError, match=rf"{files[place]}, line 2: is not UTF-8: convert it to UTF-8"):
+        system_outputs([str(files["system"])], EvaluationText.from_files(files["--src"], files["--ref"]), no_progress)
+
+
+def test_text_may_come_from_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = Thread(target=write_lines, args=(pipe, ["eins", "zw\u00f6lf"]))
+    writer.start()
+    assert EvaluationText.from_files(None, pipe).references == ["eins", "zw\u00f6lf"]
+    writer.join()
 
 
 def test_a_data_set_has_sources_and_references(data: DataSet) -> None:

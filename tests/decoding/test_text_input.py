@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from dragoman.decoding.text_input import available_blocks, lines_of, read_lines
+from dragoman.decoding.text_input import available_blocks, lines_of
 from dragoman.errors import DragomanError
 from dragoman.text_lines import split_lines
 
 
 def test_only_line_feeds_end_lines_and_invalid_bytes_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes("one\u2028still one\r\ntwo \xff\n\nlast".encode().replace(b"\xc3\xbf", b"\xff"))
-    assert read_lines(tmp_path / "text") == ["one\u2028still one", "two \ufffd", "", "last"]
+    assert list(lines_of(str(tmp_path / "text"))) == ["one\u2028still one", "two \ufffd", "", "last"]
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ def test_the_lines_of_a_file_do_not_depend_on_its_compression(
     tmp_path: Path, compress: Callable[[bytes], bytes]
 ) -> None:
     (tmp_path / "text").write_bytes(compress("eins\nzw\u00f6lf\r\n\nlast".encode()))
-    assert read_lines(tmp_path / "text") == ["eins", "zwölf", "", "last"]
+    assert list(lines_of(str(tmp_path / "text"))) == ["eins", "zwölf", "", "last"]
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DragomanError, match="check the path"):
-        read_lines(tmp_path / "missing")
+        list(lines_of(str(tmp_path / "missing")))
 
 
 def test_blocks_hold_all_lines_in_order_and_at_most_their_size() -> None:

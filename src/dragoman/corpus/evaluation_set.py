@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dragoman.corpus.block_tasks import encode_pairs
 from dragoman.corpus.dataset import DataSet
-from dragoman.corpus.line_formats import decoded_lines
+from dragoman.corpus.line_formats import evaluation_lines
 from dragoman.corpus.shards import Pairs
 from dragoman.corpus.tokenizer import Tokenizer
 from dragoman.errors import DragomanError
@@ -83,7 +83,7 @@ def _read(files: EvaluationFiles, tokenizer: Tokenizer) -> EvaluationSet:
 
 def _read_lines(path: Path, name: str) -> list[str]:
     try:
-        lines = list(decoded_lines(path))
+        lines = list(evaluation_lines(path))
     except DragomanError as error:
         raise DragomanError(f"--also-evaluate {name}: {error}.") from None
     if not lines:

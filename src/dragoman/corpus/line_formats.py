@@ -99,6 +99,21 @@ def decoded_lines(path: Path) -> Iterator[str]:
     return (line.decode(errors="replace") for line in LineReader(path))
 
 
+def evaluation_lines(path: Path) -> Iterator[str]:
+    """The lines of a file, pipe or standard input for scores, which wrong characters would change: all are UTF-8."""
+    return (decode_line(line, path, number) for number, line in enumerate(LineReader(path), 1))
+
+
+def decode_line(line: bytes, path: Path, number: int | None) -> str:
+    """The text of a line; `number` is for the error, where it is known."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise CorpusError(
+            "is not UTF-8: convert it to UTF-8, or give prepare --encoding NAME, such as latin-1", path, number
+        ) from None
+
+
 def read_lines(source: Path, target: Path, encoding: str | None = None) -> PairIterator:
     """Pairs line n of one file with line n of the other."""
     left, right = LineReader(source, encoding), LineReader(target, encoding)

@@ -40,6 +40,7 @@ from dragoman.corpus.catalog import Corpus
 from dragoman.corpus.cleaning import merge_counts
 from dragoman.corpus.dataset import JOB_FILE, MANIFEST_FILE, SPLITS, TOKENIZER_FILE, TextCounts, text_files
 from dragoman.corpus.dropped_pairs import remedy_of
+from dragoman.corpus.line_formats import decode_line
 from dragoman.corpus.manifest_builder import build_manifest, report_sources
 from dragoman.corpus.model_filter import PairScorer, drop_low_scores
 from dragoman.corpus.pair_selection import drop_duplicates, hold_out, sample_pairs
@@ -210,9 +211,9 @@ class _Pipeline:
         Only carriage returns become spaces, which changes no score: other programs take them for the end of a line.
         """
         return [
-            (_decode_evaluation(source_side), _decode_evaluation(target_side))
+            (_decode_evaluation(source_side, source, number, 0), _decode_evaluation(target_side, source, number, -1))
             for source in sources
-            for source_side, target_side in read_pairs(source, self._corpus.languages)
+            for number, (source_side, target_side) in enumerate(read_pairs(source, self._corpus.languages), 1)
         ]
 
     def _clean(self) -> Iterator[SourceBlock]:
@@ -307,5 +308,6 @@ class _Pipeline:
         )
 
 
-def _decode_evaluation(line: bytes) -> str:
-    return line.decode(errors="replace").replace("\r", " ")
+def _decode_evaluation(line: bytes, source: Source, number: int, side: int) -> str:
+    is_line = source.format in ("lines", "tsv")  # Elsewhere a pair is not a line.
+    return decode_line(line, source.paths[side], number if is_line else None).replace("\r", " ")

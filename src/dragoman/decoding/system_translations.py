@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dragoman.corpus.dataset import DataSet, Split
-from dragoman.decoding.text_input import read_lines
+from dragoman.corpus.line_formats import evaluation_lines
 from dragoman.decoding.translator_loading import load
 from dragoman.errors import DragomanError
 from dragoman.progress_callback import Progress
@@ -23,7 +23,7 @@ class EvaluationText:
 
     @classmethod
     def from_files(cls, source: Path | None, reference: Path) -> "EvaluationText":
-        sources, references = None if source is None else read_lines(source), read_lines(reference)
+        sources, references = None if source is None else _read_lines(source), _read_lines(reference)
         if sources is not None and len(sources) != len(references):
             raise DragomanError(
                 f"--src has {len(sources):,} lines, --ref {len(references):,}: give files of equal length."
@@ -56,7 +56,7 @@ def system_outputs(systems: Sequence[str], text: EvaluationText, progress: Progr
 
 def _translations(system: str, sources: list[str] | None, progress: Progress) -> list[str]:
     if Path(system).is_file():
-        return read_lines(Path(system))
+        return _read_lines(Path(system))
     translator = load(system)
     if sources is None:
         raise DragomanError(f"{system} is a model and needs text to translate: give --src FILE or --data DATA.")
@@ -65,3 +65,7 @@ def _translations(system: str, sources: list[str] | None, progress: Progress) ->
         output.append(translation.text)
         progress(f"Translating with {system}", len(output), len(sources))
     return output
+
+
+def _read_lines(path: Path) -> list[str]:
+    return list(evaluation_lines(path))

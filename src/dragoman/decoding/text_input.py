@@ -30,10 +30,6 @@ def open_pipe(file: str) -> TextIO:
         raise DragomanError(f"{file} cannot be read ({error.strerror}): check the path.") from None
 
 
-def read_lines(path: Path) -> list[str]:
-    return list(lines_of(str(path)))
-
-
 def available_blocks(lines: Iterable[str], max_lines: int) -> Iterator[list[str]]:
     """Blocks of the lines that are available: many from a file, one from a slow pipe, which is answered at once.
 
