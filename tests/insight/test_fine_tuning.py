@@ -155,8 +155,8 @@ def test_the_best_trade_off_is_the_checkpoint_that_gained_more_than_it_lost():
     assert (find_trade_off(history).step, find_trade_off(history).net) == (80, pytest.approx(4.5))
     gains = answer_gains(history)
     assert gains.text.endswith(
-        "The best trade-off is step 80: gained 4.5 BLEU (4.2 to 4.8) on the validation set, no significant change "
-        "(-0.2 BLEU, -0.5 to +0.1) on news."
+        "The best trade-off is step 80: gained 4.5 BLEU (4.2 to 4.8) on the validation set, showed no significant "
+        "change (-0.2 BLEU, -0.5 to +0.1) on news."
     )
     assert gains.remedy == "To use the best trade-off: `dragoman translate RUN/checkpoints/best-trade-off`."
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 
 VALIDATION = "valid"
 """Name of the validation set beside those of `--also-evaluate`."""
@@ -25,11 +26,12 @@ class Gain:
         return self.low > 0 or self.is_loss
 
     def __str__(self) -> str:
-        if self.is_loss:
-            return f"lost {-self.bleu:.1f} BLEU ({-self.high:.1f} to {-self.low:.1f})"
         if self.is_significant:
-            return f"gained {self.bleu:.1f} BLEU ({self.low:.1f} to {self.high:.1f})"
-        return f"no significant change ({self.bleu:+.1f} BLEU, {self.low:+.1f} to {self.high:+.1f})"
+            verb, (low, high) = ("lost", (-self.high, -self.low)) if self.is_loss else ("gained", (self.low, self.high))
+            # An end of 0.0 would look as if there might be no change.
+            decimals = next(number for number in count(1) if float(f"{low:.{number}f}"))
+            return f"{verb} {abs(self.bleu):.{decimals}f} BLEU ({low:.{decimals}f} to {high:.{decimals}f})"
+        return f"showed no significant change ({self.bleu:+.1f} BLEU, {self.low:+.1f} to {self.high:+.1f})"
 
 
 def read_gains(recorded: Mapping[str, Mapping[str, float]]) -> dict[str, Gain]:
