@@ -94,6 +94,13 @@ def test_a_weight_is_a_number_after_the_last_at(argument, path, weight):
     assert parse_data(str(parsed)) == parsed
 
 
+@pytest.mark.parametrize("weight", ["1001", "1000000", "99999999999999999999", "1000.01"])
+def test_a_weight_whose_epoch_would_fill_the_memory_is_refused(weight):
+    assert parse_data("old@1000").weight == 1000
+    with pytest.raises(DragomanError, match="the weight is above 1,000: write for example @3"):
+        parse_data(f"old#0.5@{weight}")
+
+
 @pytest.mark.parametrize(
     ("argument", "part", "weight"),
     [("new#0.1", "0.1", 1), ("new#.25@3", "0.25", 3), ("new#1", "1", 1)],

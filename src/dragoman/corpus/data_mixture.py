@@ -21,6 +21,8 @@ from dragoman.corpus.dataset import TOKENIZER_FILE, DataSet, Split, TextCounts
 from dragoman.corpus.shards import Pairs
 from dragoman.errors import DragomanError
 
+MAX_WEIGHT = 1000
+"""Largest weight of a data set: a larger one is a mistake, and its epoch would not fit into memory."""
 DataArgument = str | Path
 """`DATA`, `DATA@WEIGHT`, `DATA#PART` or `DATA#PART@WEIGHT`."""
 
@@ -44,6 +46,8 @@ def parse_data(argument: DataArgument) -> WeightedPath:
     folder, part = _split_number(folder, "#")
     if not weight:
         raise DragomanError(f"--data {argument}: the weight is not above 0: write for example @0.3, or leave it out.")
+    if weight > MAX_WEIGHT:
+        raise DragomanError(f"--data {argument}: the weight is above {MAX_WEIGHT:,}: write for example @3.")
     if not 0 < part <= 1:
         raise DragomanError(f"--data {argument}: the part is not above 0 and at most 1: write for example #0.1.")
     return WeightedPath(Path(folder), weight, part)
