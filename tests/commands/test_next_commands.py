@@ -1,6 +1,7 @@
 """Commands end with the next step, and say which settings of a recipe they use."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from ..small import TINY
 def next_commands(output: str) -> list[list[str]]:
     """The words of the commands after `Next:`."""
     lines = output.partition("Next:\n")[2].splitlines()
-    return [line.strip().partition("  ")[0].split() for line in lines]
+    return [shlex.split(line.strip().partition("  ")[0]) for line in lines]
 
 
 def test_training_ends_with_commands_that_exist(data: DataSet, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+    run = tmp_path / "it's my run"
     done = run_command("train", "tiny", "--data", str(data.path), "--out", str(run), *TINY, "training.steps=1")
     assert done.returncode == 0, done.stderr
     commands = next_commands(done.stdout)
@@ -52,7 +53,7 @@ def test_a_log_of_json_lines_ends_without_them(data: DataSet, tmp_path: Path, mo
 
 def test_preparation_leads_to_training_with_the_same_recipe(tmp_path: Path) -> None:
     (tmp_path / "text.tsv").write_text("".join(f"This is line {n}.\tDies ist Zeile {n}.\n" for n in range(50)))
-    out = str(tmp_path / "data")
+    out = str(tmp_path / "my data")
     arguments = (
         "prepare",
         str(tmp_path / "text.tsv"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dragoman import pipeline
-from dragoman.commands.next_commands import show_next_commands
+from dragoman.commands.next_commands import command_line, show_next_commands
 from dragoman.commands.typer_app import escape, open_console
 
 if TYPE_CHECKING:
@@ -78,28 +78,29 @@ def run(out: Path, workers: int, console: "Console", overrides: Sequence[str] = 
     data = prepared.dataset
     show_splits(data, console)
 
-    _heading(console, "2. Train", f"dragoman train {RECIPE} --data {data_path} --out {run_path} --workers {workers}")
+    training = command_line("train", RECIPE, "--data", data_path, "--out", run_path, "--workers", str(workers))
+    _heading(console, "2. Train", training)
     trained = pipeline.train(RECIPE, data_path, run_path, settings=overrides, workers=workers)
     if trained.reason == "interrupted":
         console.print("Run the same command again to resume.")
         return
 
-    _heading(console, "3. Score", f"dragoman score {run_path} --data {data_path}")
+    _heading(console, "3. Score", command_line("score", run_path, "--data", data_path))
     translator = pipeline.load(run_path)
     _score(translator, data, console)
 
-    _heading(console, "4. Translate", f"dragoman translate {run_path}")
+    _heading(console, "4. Translate", command_line("translate", run_path))
     for (source, _), text in zip(EXAMPLES, translator.translate([source for source, _ in EXAMPLES]), strict=True):
         console.print(f"  {escape(source)}\n  [bold]{escape(text)}[/bold]\n", highlight=False)
 
-    _heading(console, "5. Understand", f"dragoman report {run_path}")
+    _heading(console, "5. Understand", command_line("report", run_path))
     write_report([run_path], None, console)
 
     console.print(f"\nThis took {span(time.perf_counter() - started)}.", highlight=False)
     commands = {
-        f"dragoman translate {run_path}": "translate your own sentences",
-        f"dragoman watch {run_path}": "open the report as a live page",
-        f"dragoman inspect {run_path}": "list evaluations and checkpoints",
+        command_line("translate", run_path): "translate your own sentences",
+        command_line("watch", run_path): "open the report as a live page",
+        command_line("inspect", run_path): "list evaluations and checkpoints",
         f"tensorboard --logdir {run_path}": "plot the curves",
         "dragoman prepare --list": "list corpora for real training",
     }

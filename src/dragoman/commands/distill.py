@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dragoman.commands.next_commands import show_next_commands
+from dragoman.commands.next_commands import command_line, show_next_commands
 from dragoman.commands.synthesize import ScoreBackWith
 from dragoman.commands.typer_app import (
     AsJson,
@@ -90,9 +90,9 @@ def distill(
         return
     show_distillation(made, open_console())
     commands = {
-        f"dragoman report {out}": "write the tables as one HTML file",
-        f"dragoman translate {made.model}": "translate with the student",
-        f"dragoman report {out / 'run'}": "the student's training",
+        command_line("report", out): "write the tables as one HTML file",
+        command_line("translate", made.model): "translate with the student",
+        command_line("report", out / "run"): "the student's training",
     }
     show_next_commands(commands, open_console(optional=True))
 

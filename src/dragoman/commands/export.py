@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dragoman import pipeline
+from dragoman.commands.next_commands import command_line
 from dragoman.commands.typer_app import AsJson, open_console, print_json
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def export(
         return
     console = open_console(optional=True)
     print_file_sizes(out, console)
-    use = f"try `dragoman translate {out}`. Model card: {out / CARD_FILE}."
+    use = f"try `{command_line('translate', out)}`. Model card: {out / CARD_FILE}."
     if to == "argos":
         use = "install it with Argos Translate's `package.install_from_path`. It contains the model card."
     console.print(f"{out} is ready: {use}", highlight=False, soft_wrap=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
+from dragoman.commands.next_commands import command_line
 from dragoman.decoding.ctranslate2_translator import CARD_FILE
 from dragoman.number_format import count, size
 from dragoman.terminal import table
@@ -25,7 +26,7 @@ def show_export(content: dict[str, Any], console: Console) -> None:
     for name, file in content["files"].items():
         rows.add_row(name, size(file["bytes"]), file["holds"])
     console.print(rows)
-    use = f"Scores, data and limits: {folder / CARD_FILE}. Try `dragoman translate {folder}`."
+    use = f"Scores, data and limits: {folder / CARD_FILE}. Try `{command_line('translate', folder)}`."
     if content["format"] == "argos":
         use = "Install it with Argos Translate's `package.install_from_path`."
     console.print(f"\n{use}", highlight=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 """The commands that a user is likely to run next: `prepare`, `train`, `launch` and `demo` end with them."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 
 TRAINED = ("finished", "patience")
 """Reasons for the end of a run after which there is a model to use."""
+
+
+def command_line(*words: str | Path) -> str:
+    """A command to copy into a shell, whatever its paths contain."""
+    return shlex.join(["dragoman", *map(str, words)])
 
 
 def show_next_commands(commands: Mapping[str, str], console: "Console", place: str = "") -> None:
@@ -30,8 +36,8 @@ def show_after_training(run: Path, settings: "Settings", place: str = "") -> Non
     if settings.telemetry.log_format == "json":
         return
     commands = {
-        f"dragoman report {run}": "how the run went, what limited it, what to do",
-        f"dragoman translate {run}": "translate your own sentences",
-        f"dragoman export {run} --out MODEL": "a small, fast model for `dragoman serve`",
+        command_line("report", run): "how the run went, what limited it, what to do",
+        command_line("translate", run): "translate your own sentences",
+        command_line("export", run, "--out", "MODEL"): "a small, fast model for `dragoman serve`",
     }
     show_next_commands(commands, open_console(optional=True), place)

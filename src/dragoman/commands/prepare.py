@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dragoman import pipeline
-from dragoman.commands.next_commands import show_next_commands
+from dragoman.commands.next_commands import command_line, show_next_commands
 from dragoman.commands.typer_app import (
     AsJson,
     InterruptedByUserError,
@@ -175,8 +175,8 @@ def _show_result(prepared: "PreparedData", recipe: str | None, *, samples: bool)
     for warning in warnings_of(data.manifest, corpus.train):
         open_console().print(f"[yellow]Warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True)
     commands = {
-        f"dragoman inspect {out}": "sources, cleaning and sentence lengths",
-        f"dragoman train {recipe or 'RECIPE'} --data {out} --out RUN": "train a model",
+        command_line("inspect", out): "sources, cleaning and sentence lengths",
+        command_line("train", recipe or "RECIPE", "--data", out, "--out", "RUN"): "train a model",
     }
     show_next_commands(commands, console)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dragoman import pipeline
-from dragoman.commands.next_commands import show_next_commands
+from dragoman.commands.next_commands import command_line, show_next_commands
 from dragoman.commands.typer_app import (
     AsJson,
     InterruptedByUserError,
@@ -152,7 +152,7 @@ def _show_result(corpus: "SyntheticCorpus", console: "Console") -> None:
     console.print(f"What limited it: {overview['limit']}", highlight=False, markup=False, soft_wrap=True)
     console.print(rows)
     commands = {
-        f"dragoman prepare {corpus.path} --out DATA": "make a data set of it",
-        f"dragoman report {corpus.path}": "machines, speed, cost, dropped pairs",
+        command_line("prepare", corpus.path, "--out", "DATA"): "make a data set of it",
+        command_line("report", corpus.path): "machines, speed, cost, dropped pairs",
     }
     show_next_commands(commands, console)
