@@ -12,7 +12,9 @@ from dragoman.insight.answers import answer_all
 from dragoman.insight.diagnoses import diagnose
 from dragoman.insight.run_history import RunHistory, build_history
 from dragoman.insight.run_summary import summarize
+from dragoman.insight.time_use import time_by_activity
 from dragoman.late_worker_events import WorkersLate
+from dragoman.number_format import percent
 
 from .synthetic_runs import host_sample, power_law, synthetic_run
 
@@ -142,6 +144,13 @@ def test_an_elastic_world_is_advised_only_where_there_was_none():
     )
     assert "--elastic" in static.remedy
     assert elastic.remedy == "Check that machine's power, memory and network."
+
+
+def test_the_share_of_evaluations_is_that_of_the_whole_run():
+    """The first evaluation, which prepares, does not decide whether they take much time, but took its time, too."""
+    history = build_history(synthetic_run(18, evaluate_every=3))
+    share = time_by_activity(history)["evaluation"] / history.elapsed_s
+    assert diagnosis(history, "evaluation").text == f"Yes: {percent(share)} of the run." == "Yes: 40 % of the run."
 
 
 def test_the_diagnosis_names_the_straggler():

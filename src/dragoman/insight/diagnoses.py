@@ -18,6 +18,7 @@ from dragoman.insight.step_breakdown import (
     split_evenly,
     time_after_compiling,
 )
+from dragoman.insight.time_use import EVALUATION, time_by_activity
 from dragoman.late_worker_events import LateStepsMerged, WorkersLate
 from dragoman.number_format import count, percent, size, span
 from dragoman.telemetry.event_messages import divergence_remedy
@@ -271,7 +272,7 @@ def _evaluation_time(history: RunHistory, stall_s: float) -> Answer | None:
     return Answer(
         "evaluation",
         "Do evaluations take much time?",
-        f"Yes: {percent(evaluations_s / run_s)} of the run.",
+        f"Yes: {percent(time_by_activity(history)[EVALUATION] / history.elapsed_s)} of the run.",
         evidence,
         remedy="Evaluate less often with evaluation.every, or translate fewer sentences with evaluation.sentences.",
         is_warning=True,
