@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dragoman.events import Event, RunStarted
-from dragoman.launch.worker_processes import exit_name
+from dragoman.launch.exit_name import exit_name
 from dragoman.settings import Settings
 from dragoman.telemetry.json_log import JsonLog
 from dragoman.telemetry.sinks import LEVEL_STYLES, Sink, TerminalSink

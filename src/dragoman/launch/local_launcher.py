@@ -26,8 +26,9 @@ from dragoman.distributed.cluster import launched_externally
 from dragoman.errors import EXIT_WORKERS_LOST, DragomanError
 from dragoman.events import Event
 from dragoman.launch import NOTICE_S, RESTARTS
+from dragoman.launch.exit_name import exit_name
 from dragoman.launch.parent_death import die_with
-from dragoman.launch.worker_processes import GRACE_S, exit_name
+from dragoman.launch.worker_processes import GRACE_S
 from dragoman.relay import LOOPBACK
 from dragoman.telemetry.sinks import Sink, open_sinks, say
 from dragoman.training import worker

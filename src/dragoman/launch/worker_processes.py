@@ -184,8 +184,3 @@ def follow_lines(log: Path, *, latest_only: bool) -> Callable[[], list[str]]:
         return lines[-1:] if latest_only else lines
 
     return read
-
-
-def exit_name(code: int) -> str:
-    """How a process ended: `SIGKILL`, or `exit code 1`."""
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

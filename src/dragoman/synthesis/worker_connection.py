@@ -13,8 +13,8 @@ from pathlib import Path
 from dragoman.code_version import dragoman_version
 from dragoman.errors import DragomanError
 from dragoman.launch.agents import HostLostError
+from dragoman.launch.exit_name import exit_name
 from dragoman.launch.ssh import Machine, SshClient, explain
-from dragoman.launch.worker_processes import exit_name
 from dragoman.synthesis.messages import SILENCE_S, Message, MessageWriter, receive
 from dragoman.synthesis.text_shards import TextShard
 from dragoman.synthesis.translation_job import TranslationJob
