@@ -104,12 +104,22 @@ class Training:
         return str(output)
 
     def kill_when(self, is_ready: Callable[[], bool]) -> None:
+        """Kill it once it is ready, where it has recorded steps that it will repeat."""
         process = self.start()
-        while not is_ready():
+        while True:
             assert process.poll() is None, process.communicate()
+            if is_ready():
+                process.send_signal(signal.SIGSTOP)
+                if max(self.steps(), default=0) > self.saved_step():
+                    break
+                process.send_signal(signal.SIGCONT)
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
         process.communicate()
+
+    def saved_step(self) -> int:
+        last = self.run.checkpoints / "last"
+        return int(last.readlink().name.removeprefix("step-")) if last.is_symlink() else 0
 
     def steps(self) -> list[int]:
         return [event.step for event in self.run.events() if isinstance(event, StepDone)]
