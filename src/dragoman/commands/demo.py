@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dragoman import pipeline
-from dragoman.commands.next_commands import command_line, show_next_commands
+from dragoman.command_line import command_line
+from dragoman.commands.next_commands import show_next_commands
 from dragoman.commands.typer_app import escape, open_console
 
 if TYPE_CHECKING:

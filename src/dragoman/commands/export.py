@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dragoman import pipeline
-from dragoman.commands.next_commands import command_line
+from dragoman.command_line import command_line
 from dragoman.commands.typer_app import AsJson, open_console, print_json
 
 if TYPE_CHECKING:

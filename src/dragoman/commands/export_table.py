@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from dragoman.commands.next_commands import command_line
+from dragoman.command_line import command_line
 from dragoman.decoding.ctranslate2_translator import CARD_FILE
 from dragoman.number_format import count, size
 from dragoman.terminal import table

@@ -1,10 +1,10 @@
 """The commands that a user is likely to run next: `prepare`, `train`, `launch` and `demo` end with them."""
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dragoman.command_line import command_line
 from dragoman.commands.typer_app import open_console
 
 if TYPE_CHECKING:
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 
 TRAINED = ("finished", "patience")
 """Reasons for the end of a run after which there is a model to use."""
-
-
-def command_line(*words: str | Path) -> str:
-    """A command to copy into a shell, whatever its paths contain."""
-    return shlex.join(["dragoman", *map(str, words)])
 
 
 def show_next_commands(commands: Mapping[str, str], console: "Console", place: str = "") -> None:

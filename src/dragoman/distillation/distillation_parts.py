@@ -1,9 +1,9 @@
 """The parts of a distillation. Each calls the function of the command that one would type for it."""
 
-import shlex
 from pathlib import Path
 
 from dragoman import pipeline
+from dragoman.command_line import command_line
 from dragoman.corpus.dataset import MANIFEST_FILE, TOKENIZER_FILE, DataSet, text_files
 from dragoman.corpus.sources import Languages
 from dragoman.distillation.distillation_folder import DistillationFolder, Part, StudentFolder
@@ -74,7 +74,7 @@ class _PartBuilder:
             )  # fmt: skip
 
         settings = [*beam, *inputs.cleaning_arguments]
-        command = _command("synthesize", inputs.teacher, *texts, "--out", out, *backward, *hosts, *settings)
+        command = command_line("synthesize", inputs.teacher, *texts, "--out", out, *backward, *hosts, *settings)
         return Part("synthetic", out, command, make, ("data",))
 
     def student(self, student: StudentFolder, prefix: str) -> list[Part]:
@@ -93,7 +93,7 @@ class _PartBuilder:
             ),
             Part(
                 f"{prefix}export", student.export,
-                _command("export", student.run, "--out", student.export, "--overwrite"),
+                command_line("export", student.run, "--out", student.export, "--overwrite"),
                 lambda: _ignore(pipeline.export(student.run, student.export, overwrite=True)),
                 ("baseline data", COMPARISON),
             ),
@@ -102,7 +102,7 @@ class _PartBuilder:
     def comparison(self, parts: list[Part]) -> Part:
         data, student = self._inputs.data, self._folder.student.export
         split = ["--split", compared_split(data)]
-        command = _command("score", "--compare", self._inputs.teacher, student, "--data", data.path, *split)
+        command = command_line("score", "--compare", self._inputs.teacher, student, "--data", data.path, *split)
         return Part(COMPARISON, self._folder.result, command, lambda: self._compare(parts), ())
 
     def _evaluation_sets(self) -> dict[str, str]:
@@ -124,7 +124,7 @@ class _PartBuilder:
 
     def _prepare_command(self, pairs: tuple[Path, Path], student: StudentFolder, tokenizer: Path | None) -> str:
         sets = [word for split, files in self._evaluation_sets().items() for word in (f"--{split}", files)]
-        return _command(
+        return command_line(
             "prepare", *pairs, "--out", student.data, *sets,
             "--languages", self._inputs.data.languages.direction, "--format", "lines",
             *(["--tokenizer", tokenizer] if tokenizer else []), "--recipe", self._inputs.recipe, "--overwrite",
@@ -146,7 +146,7 @@ class _PartBuilder:
     def _train_command(self, student: StudentFolder) -> str:
         inputs = self._inputs
         workers = ["--workers", inputs.workers] if inputs.workers else []
-        return _command(
+        return command_line(
             "train", inputs.recipe, "--data", student.data, "--out", student.run, *workers, *inputs.override_arguments
         )
 
@@ -171,11 +171,6 @@ class _PartBuilder:
 
     def _synthetic_corpus(self) -> tuple[Path, Path]:
         return text_files(self._folder.synthetic, CORPUS, self._inputs.data.languages)
-
-
-def _command(*words: object) -> str:
-    """A command of Dragoman, as one types it in a shell."""
-    return shlex.join(["dragoman", *map(str, words)])
 
 
 def _ignore(_: object) -> None:
